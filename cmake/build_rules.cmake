@@ -1,0 +1,42 @@
+# How every target of the project is compiled.
+
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(vpmu_rules INTERFACE)
+target_compile_options(vpmu_rules INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual>)
+if(VPMU_WERROR)
+  target_compile_options(vpmu_rules INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(VPMU_SANITIZE)
+  target_compile_options(vpmu_rules INTERFACE -fsanitize=${VPMU_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(vpmu_rules INTERFACE -fsanitize=${VPMU_SANITIZE})
+endif()
+target_include_directories(vpmu_rules INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+
+# vpmu_room(NAME SOURCES... [LINK LIBS...]): one room of src/ as a static library named vpmu_NAME.
+function(vpmu_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINK" ${ARGN})
+  add_library(vpmu_${name} STATIC ${ROOM_SOURCES})
+  target_link_libraries(vpmu_${name} PUBLIC vpmu_rules ${ROOM_LINK})
+endfunction()
+
+# vpmu_test(NAME SOURCES... [LINK LIBS...]): one GoogleTest program, run by ctest as a single test named NAME.
+function(vpmu_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_LINK} vpmu_rules GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()
