@@ -117,6 +117,6 @@ run_tests() {
   rm -rf "$results"
   mkdir -p "$results"
   GTEST_OUTPUT="xml:$results/" ctest --test-dir "$dir" --parallel "$(nproc)" --timeout 900 --output-on-failure \
-    --no-tests=error --output-junit "$results/ctest.junit" "$@" </dev/null || rc=$?
+    --no-tests=error --output-junit "$results/ctest.junit" "$@" </dev/null 2>&1 || rc=$?
   python3 "$root/scripts/summarize_tests.py" "$results" && return "$rc"
 }

@@ -17,7 +17,7 @@ def read(path):
         return None
 
 
-def one_line(text):
+def last_line(text):
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
@@ -25,15 +25,17 @@ def one_line(text):
 def gtest_results(path):
     """Yields (name, 'passed', 'failed' or 'skipped', reason) of each test of one program."""
     for case in read(path) or []:
-        name = f"{path.stem}: {case.get('classname')}.{case.get('name')}"
+        if case.get("name"):
+            name = f"{path.stem}: {case.get('classname')}.{case.get('name')}"
+        else:
+            name = f"{path.stem}: outside of its tests"
         skipped = case.find("skipped")
         if case.find("failure") is not None:
             yield name, "failed", ""
         elif case.get("status") == "notrun":
             yield name, "skipped", "disabled"
         elif skipped is not None or case.get("result") == "skipped":
-            message = skipped.text or skipped.get("message") if skipped is not None else ""
-            yield name, "skipped", one_line(message)
+            yield name, "skipped", last_line(skipped.text if skipped is not None else "")
         else:
             yield name, "passed", ""
 
@@ -47,7 +49,7 @@ def ctest_result(case):
         message = skipped.get("message", "") if skipped is not None else status
         # A test that chose to skip says why in its output; one that could not be run at all has failed.
         if status == "disabled" or message.startswith("SKIP_"):
-            return name, "skipped", one_line(case.findtext("system-out")) or message
+            return name, "skipped", last_line(case.findtext("system-out")) or message
         return name, "failed", message
     return name, "failed", ""
 
@@ -64,7 +66,7 @@ def main():
         if not tests:
             results.append((name, outcome, reason))
         elif outcome == "failed" and all(test[1] != "failed" for test in tests):
-            results.append((f"{name}: the program", "failed", "it failed outside of its tests"))
+            results.append((f"{name}: outside of its tests", "failed", ""))
 
     count = {"passed": 0, "failed": 0, "skipped": 0}
     for name, outcome, reason in results:

@@ -1,0 +1,23 @@
+"""Prints the compile commands that clang-tidy is to use: tidy_database.py COMPILE_COMMANDS ROOM...
+
+Keeps the files below these folders, each once: the core is also compiled freestanding, and one look at it is enough.
+"""
+
+import json
+import sys
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        commands = json.load(file)
+    kept = {}
+    for entry in commands:
+        if entry["file"].startswith(tuple(room + "/" for room in sys.argv[2:])):
+            hosted = "-ffreestanding" not in entry["command"]
+            if entry["file"] not in kept or hosted:
+                kept[entry["file"]] = entry
+    json.dump(list(kept.values()), sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
