@@ -102,7 +102,7 @@ build() {
     elif [[ -t 2 ]]; then
       ninja -C "$dir" "$@" >&2 </dev/null || die "the build failed (preset $preset)"
     else
-      quietly ninja -C "$dir" "$@" || die "the build failed (preset $preset)"
+      quietly ninja --quiet -C "$dir" "$@" || die "the build failed (preset $preset)"
     fi
   ) 9>"$dir/.lock" || exit
 }
