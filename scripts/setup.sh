@@ -97,12 +97,13 @@ build() {
   (
     flock 9
     configure "$preset"
-    if [[ $(ninja -C "$dir" -n "$@" 2>&1 </dev/null) == *'no work to do.'* ]]; then
+    cd "$dir" || exit
+    if [[ $(ninja -n "$@" 2>&1 </dev/null) == *'no work to do.'* ]]; then
       exit 0
     elif [[ -t 2 ]]; then
-      ninja -C "$dir" "$@" >&2 </dev/null || die "the build failed (preset $preset)"
+      ninja "$@" >&2 </dev/null || die "the build failed (preset $preset)"
     else
-      quietly ninja --quiet -C "$dir" "$@" || die "the build failed (preset $preset)"
+      quietly ninja --quiet "$@" || die "the build failed (preset $preset)"
     fi
   ) 9>"$dir/.lock" || exit
 }
