@@ -1,0 +1,115 @@
+// The registers of one virtual PMU, and the arithmetic of counting. What a backing sees of a PMU.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "vpmu/counter.hpp"
+#include "vpmu/event_filter.hpp"
+#include "vpmu/event_select.hpp"
+#include "vpmu/host_events.hpp"
+#include "vpmu/policy.hpp"
+#include "vpmu/profile.hpp"
+
+namespace vpmu {
+
+/// Instructions that a VMM completes for its guest count as these events.
+enum class EmulatedEvent : std::uint8_t { instruction, branch };
+inline constexpr std::size_t emulated_event_count = 2;
+
+/// Register values and what follows from them. Host-independent; all times and hosts meet in add() and overflow.
+class RegisterFile {
+ public:
+  RegisterFile(const Profile& profile, const Policy& policy);
+
+  [[nodiscard]] const Profile& profile() const { return profile_; }
+  [[nodiscard]] const Policy& policy() const { return policy_; }
+
+  // --- What a backing asks ---
+
+  /// Counters that count now: enabled here and globally, at some privilege level, let through by the filter, not frozen.
+  [[nodiscard]] CounterSet active() const { return active_; }
+  /// The guest's value, without what the host has counted since the last fold.
+  [[nodiscard]] std::uint64_t value(CounterId counter) const { return counters_[counter.slot()].value; }
+  /// Events from this value to the overflow, 1 to 2^width.
+  [[nodiscard]] std::uint64_t distance(CounterId counter) const {
+    return mask_of(counter) - counters_[counter.slot()].value + 1;
+  }
+  /// The host event that counts what this counter's selector says.
+  [[nodiscard]] HostEventSpec host_event(CounterId counter) const;
+  /// The selector as the guest wrote it, general-purpose counters only.
+  [[nodiscard]] std::uint64_t selector(CounterId counter) const { return counters_[counter.slot()].selector; }
+  [[nodiscard]] std::uint64_t fixed_ctrl() const { return fixed_ctrl_; }
+  [[nodiscard]] std::uint64_t global_ctrl() const { return global_ctrl_; }
+  [[nodiscard]] std::uint64_t global_status() const { return global_status_; }
+
+  // --- What a backing tells ---
+
+  /// `events` more events happened in this counter. Each wrap overflows.
+  void add(CounterId counter, std::uint64_t events);
+  /// The counter's host event is armed at its distance: nothing counted by emulation is outstanding.
+  void armed(CounterId counter) { counters_[counter.slot()].outstanding = 0; }
+  /// Events by emulation since the host event was armed: by so much its hint comes late.
+  [[nodiscard]] std::uint64_t outstanding(CounterId counter) const { return counters_[counter.slot()].outstanding; }
+  /// How many may be outstanding (S4's T).
+  [[nodiscard]] std::uint64_t tolerance(CounterId counter) const { return counters_[counter.slot()].tolerance; }
+  /// Asks for Backing::enter() with these counters before the next VM entry.
+  void request(CounterSet counters) { requested_ |= counters; }
+  /// Takes these counters off the requests: they are served now.
+  void served(CounterSet counters) { requested_ &= ~counters; }
+
+ private:
+  friend class VirtualPmu;
+
+  struct Counter {
+    std::uint64_t value = 0;
+    std::uint64_t selector = 0;
+    std::uint64_t outstanding = 0;
+    std::uint64_t tolerance = 0;
+  };
+  /// Counters in which an emulated event counts, by the privilege level of the instruction.
+  struct Matches {
+    CounterSet user = 0;
+    CounterSet kernel = 0;
+  };
+
+  [[nodiscard]] std::uint64_t mask_of(CounterId counter) const { return counter.is_fixed() ? fixed_mask_ : gp_mask_; }
+  [[nodiscard]] CounterSet globally_enabled() const;
+  void reset();
+  /// A counter's own controls or the filter changed.
+  void local_change(CounterId counter);
+  /// Anything that decides what counts changed: works out active counters and matches, and requests those that change.
+  void refresh();
+  void overflow(CounterId counter);
+  void count_emulated(CounterSet counters);
+  void write_counter(CounterId counter, std::uint64_t value);
+  void new_period(CounterId counter);
+
+  // What the inline paths test comes first.
+  std::array<Matches, emulated_event_count> retire_{};
+  CounterSet requested_ = 0;
+  bool pmi_pending_ = false;
+
+  CounterSet active_ = 0;
+  CounterSet armed_ = 0;  // locally enabled and not filtered
+  CounterSet user_ = 0;
+  CounterSet kernel_ = 0;
+  CounterSet interrupt_ = 0;
+  std::array<CounterSet, emulated_event_count> matching_{};
+
+  std::uint64_t global_ctrl_ = 0;
+  std::uint64_t global_status_ = 0;
+  std::uint64_t fixed_ctrl_ = 0;
+  std::uint64_t debugctl_ = 0;
+  std::uint64_t pebs_enable_ = 0;
+  std::uint64_t pebs_data_cfg_ = 0;
+  std::uint64_t ds_area_ = 0;
+  std::uint64_t gp_mask_ = 0;
+  std::uint64_t fixed_mask_ = 0;
+  const EventFilter* filter_ = nullptr;
+  Profile profile_;
+  Policy policy_;
+  std::array<Counter, max_counters> counters_{};
+};
+
+}  // namespace vpmu
