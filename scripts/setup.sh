@@ -54,8 +54,8 @@ install_packages() {
       -o Acquire::Retries=2 -o Acquire::http::Timeout=30 "$@" >>"$log" 2>&1
   }
   if ! apt_get install --no-install-recommends "$@" &&
-    ! { apt_get update && apt_get install --no-install-recommends "$@"; }; then
-    reason=$(grep -E '^(E|sudo):' "$log" | tail -n 1) || true
+    ! { apt_get update; apt_get install --no-install-recommends "$@"; }; then
+    reason=$(grep -m 1 -E 'Failed to fetch|^sudo:' "$log" || grep '^E:' "$log" | tail -n 1) || true
     rm -f "$log"
     die "cannot install packages${reason:+ ($reason)}; $remedy"
   fi
