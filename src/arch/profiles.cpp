@@ -1,6 +1,5 @@
 // The named profiles and what makes a profile sound.
 #include <array>
-#include <bit>
 
 #include "vpmu/profile.hpp"
 
@@ -92,7 +91,7 @@ const char* check(const Profile& profile) {
   if (profile.version > 5) return "Intel perfmon versions are 1 to 5";
   if (profile.version < 2 && profile.fixed_mask != 0) return "fixed counters need perfmon v2";
   // Before v5 CPUID can only count them.
-  if (profile.version < 5 && std::popcount(profile.fixed_mask) != std::countr_one(profile.fixed_mask)) {
+  if (profile.version < 5 && (profile.fixed_mask & (profile.fixed_mask + 1)) != 0) {
     return "fixed counters with gaps need perfmon v5";
   }
   if (profile.events_length > 32) return "CPUID states at most 32 architectural events";

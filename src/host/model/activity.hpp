@@ -5,18 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "arch/events.hpp"
+
 namespace vpmu::model {
 
 /// The events that the modelled hardware can count.
-enum class Event : std::uint8_t {
-  instructions,
-  cycles,
-  ref_cycles,
-  branches,
-  branch_misses,
-  llc_references,
-  llc_misses,
-};
+using Event = arch::EventKind;
 inline constexpr std::size_t event_count = 7;
 
 constexpr std::size_t index_of(Event event) { return static_cast<std::size_t>(event); }
