@@ -14,11 +14,12 @@
 namespace vpmu {
 
 /// Backs the counters of one vCPU with events of the host. Whether a counter overflowed is decided from its count; the
-/// host's hint only says when to look.
+/// host's hint only says when to look, and may come early, late, merged or not at all.
 class EmulatedBacking final : public Backing {
  public:
-  explicit EmulatedBacking(HostEvents& host);
-  ~EmulatedBacking();
+  /// The host serves this vCPU alone and outlives the backing.
+  explicit EmulatedBacking(HostEvents& host) : Backing{host.hints(), false}, host_{host} {}
+  ~EmulatedBacking() { release(); }
 
   void enter(RegisterFile& registers, CounterSet changed) override;
   void leave(RegisterFile& registers) override;
@@ -29,32 +30,40 @@ class EmulatedBacking final : public Backing {
   [[nodiscard]] Health health(CounterId counter) const override { return health_[counter.slot()]; }
 
  private:
+  /// The host event of a counter. Its hint is due `remaining` events after the `counted`-th.
   struct Event {
     HostEvent handle = HostEvent::none;
-    std::uint64_t counted = 0;    // the host's count at the last fold
-    std::uint64_t period = 0;     // as last given to the host
-    std::uint64_t remaining = 0;  // events to the host's next hint, as of the last fold; 0: not known
-    std::uint64_t select = 0;     // HostEventSpec::select that it was opened with
+    std::uint64_t select = 0;     // HostEventSpec::select that it counts
+    std::uint64_t counted = 0;    // the host's count, as last folded
+    std::uint64_t period = 0;     // as last set
+    std::uint64_t remaining = 0;  // 0: not known
   };
 
   [[nodiscard]] Event& event(CounterId counter) { return events_[counter.slot()]; }
   void turn_on(RegisterFile& registers, CounterId counter);
-  void turn_off(CounterId counter);
+  void turn_off(RegisterFile& registers, CounterId counter);
   void open(RegisterFile& registers, CounterId counter);
   void close(CounterId counter);
-  void arm(RegisterFile& registers, CounterId counter);
+  void enable(CounterId counter);
+  bool disable(CounterId counter);
+  void resume_soft(CounterId counter);
+  void set_distance(RegisterFile& registers, CounterId counter);
   void reprogram(RegisterFile& registers, CounterId counter);
-  bool matches_spec(const RegisterFile& registers, CounterId counter) const;
+  [[nodiscard]] bool counts_the_same(const RegisterFile& registers, CounterId counter) const;
+  [[nodiscard]] bool hint_is_in_time(const RegisterFile& registers, CounterId counter) const;
+  Result<std::uint64_t, HostError> count(CounterId counter);
   void fail(CounterId counter, HostError error);
 
   HostEvents& host_;
   Policy policy_;
-  CounterSet open_ = 0;     // has a host event
-  CounterSet running_ = 0;  // its host event is enabled
-  CounterSet stale_ = 0;    // ran since its count was last folded
-  CounterSet used_ = 0;     // counted during this time slice
-  CounterSet user_ = 0;     // opened with HostEventSpec::user
-  CounterSet kernel_ = 0;
+  CounterSet open_ = 0;      // has a host event
+  CounterSet running_ = 0;   // its host event is enabled
+  CounterSet stale_ = 0;     // ran for the guest since its count was last folded
+  CounterSet soft_off_ = 0;  // its host event runs on though the guest's counter is off
+  CounterSet used_ = 0;      // was on during this time slice
+  CounterSet failed_ = 0;    // should be on, and is not
+  CounterSet user_ = 0;      // its host event counts at user level
+  CounterSet kernel_ = 0;    // its host event counts at kernel level
   std::array<Health, max_counters> health_{};
   std::array<Event, max_counters> events_{};
 };

@@ -65,7 +65,7 @@ class EventFilter {
   std::array<Entry, max_filter_events> entries_{};  // sorted by select
   std::uint32_t count_ = 0;
   std::uint32_t fixed_bitmap_ = 0;
-  std::uint64_t event_bits_ = 0xFF;
+  std::uint64_t select_bits_ = 0xFF;
   bool listed_may_count_ = false;  // action allow
 };
 

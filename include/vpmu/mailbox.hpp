@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "vpmu/msr.hpp"
@@ -35,7 +34,8 @@ class Mailbox {
       if (lead > 0) {
         at = tail_.load(std::memory_order_relaxed);
       } else if (tail_.compare_exchange_weak(at, at + 1, std::memory_order_relaxed)) {
-        cell.write = write;
+        cell.msr = write.msr;
+        cell.value = write.value;
         cell.turn.store(at + 1, std::memory_order_release);
         return true;
       }
@@ -49,7 +49,7 @@ class Mailbox {
   [[nodiscard]] bool take(PostedWrite& write) {
     Cell& cell = cells_[head_ % capacity];
     if (cell.turn.load(std::memory_order_acquire) != head_ + 1) return false;
-    write = cell.write;
+    write = {cell.msr, cell.value};
     cell.turn.store(head_ + capacity, std::memory_order_release);
     ++head_;
     return true;
@@ -58,7 +58,8 @@ class Mailbox {
  private:
   struct Cell {
     std::atomic<std::uint32_t> turn{0};
-    PostedWrite write{};
+    Msr msr{};
+    std::uint64_t value = 0;
   };
   std::array<Cell, capacity> cells_{};
   std::atomic<std::uint32_t> tail_{0};

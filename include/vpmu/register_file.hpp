@@ -81,6 +81,8 @@ class RegisterFile {
   /// Anything that decides what counts changed: works out active counters and matches, and requests those that change.
   void refresh();
   void overflow(CounterId counter);
+  /// The counters in which an emulated event counts, found by looking at each of them.
+  [[nodiscard]] CounterSet walk_matches(EmulatedEvent event, bool user) const;
   void count_emulated(CounterSet counters);
   void write_counter(CounterId counter, std::uint64_t value);
   void new_period(CounterId counter);

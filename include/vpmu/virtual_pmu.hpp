@@ -15,6 +15,10 @@
 
 namespace vpmu {
 
+namespace arch {
+struct Register;
+}
+
 /// Why an access has no answer.
 enum class Fault : std::uint8_t {
   /// A guest access: inject #GP(0). A host access: the register or the value is refused.
@@ -125,13 +129,20 @@ class VirtualPmu {
 
   Result<std::uint64_t, Fault> read(Msr msr, Access access);
   Status<Fault> write(Msr msr, std::uint64_t value, Access access);
+  [[nodiscard]] bool refuses(arch::Register reg, std::uint64_t value, Access access) const;
   std::uint64_t read_counter(CounterId counter);
+  void write_counter(CounterId counter, std::uint64_t value);
   void write_selector(CounterId counter, std::uint64_t value);
   void write_fixed_ctrl(std::uint64_t value);
+  void set_status(std::uint64_t status);
+  [[nodiscard]] std::uint64_t status_set_bits() const;
+  [[nodiscard]] std::uint64_t in_use() const;
+  static bool is_canonical(std::uint64_t address);
   void fold(CounterSet counters) { backing_.fold(registers_, counters); }
   void retire_slowly(EmulatedEvent event, std::uint32_t cpl);
   EntryAction enter_slowly();
-  void freeze_on_pmi();
+  void serve_requests();
+  bool take_pmi();
 
   RegisterFile registers_;
   Backing& backing_;

@@ -1,0 +1,253 @@
+#include "vpmu/emulated_backing.hpp"
+
+namespace vpmu {
+namespace {
+
+constexpr Health health_of(HostError error) {
+  switch (error) {
+    case HostError::no_counter:
+      return Health::no_counter;
+    case HostError::no_resources:
+      return Health::no_resources;
+    case HostError::not_permitted:
+      return Health::not_permitted;
+    case HostError::unsupported:
+      return Health::unsupported;
+    case HostError::lost:
+      return Health::lost;
+    case HostError::unavailable:
+    case HostError::failed:
+      break;
+  }
+  return Health::failed;
+}
+
+}  // namespace
+
+void EmulatedBacking::enter(RegisterFile& registers, CounterSet changed) {
+  for_each_counter(changed, [&](CounterId counter) {
+    const CounterSet mask = counter.mask();
+    if ((registers.active() & mask) != 0) {
+      turn_on(registers, counter);
+      used_ |= mask;
+    } else {
+      if ((open_ & mask) != 0) turn_off(registers, counter);
+      failed_ &= ~mask;
+      health_[counter.slot()] = Health::idle;
+    }
+  });
+  stale_ |= running_ & ~soft_off_;
+}
+
+void EmulatedBacking::turn_on(RegisterFile& registers, CounterId counter) {
+  const CounterSet mask = counter.mask();
+  if ((open_ & mask) != 0 && (policy_.events == Policy::Events::recreate || !counts_the_same(registers, counter))) {
+    fold(registers, mask);
+    close(counter);
+  }
+  if ((open_ & mask) == 0) {
+    open(registers, counter);
+    return;
+  }
+  if ((soft_off_ & mask) != 0) resume_soft(counter);
+  const bool by_emulation = registers.outstanding(counter) > registers.tolerance(counter);
+  if (!hint_is_in_time(registers, counter)) {
+    const bool whole = by_emulation ? policy_.fold != Policy::fold_auto : policy_.reload == Policy::Reload::reprogram;
+    if (whole && (running_ & mask) != 0) {
+      reprogram(registers, counter);
+    } else {
+      set_distance(registers, counter);
+    }
+  }
+  if ((open_ & mask) != 0 && (running_ & mask) == 0) enable(counter);
+}
+
+void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
+  const CounterSet mask = counter.mask();
+  if (policy_.events == Policy::Events::recreate) {
+    fold(registers, mask);
+    close(counter);
+    return;
+  }
+  if ((running_ & mask) != 0) {
+    if (policy_.events == Policy::Events::soft) {
+      if ((soft_off_ & mask) != 0) return;
+      const auto now = host_.peek(event(counter).handle);
+      if (now.ok()) {
+        fold(registers, mask);
+        soft_off_ |= mask;
+        return;
+      }
+    }
+    if ((soft_off_ & mask) != 0) resume_soft(counter);
+    disable(counter);
+    if (policy_.pause == Policy::Pause::untracked) fold(registers, mask);
+    return;
+  }
+  if (policy_.pause == Policy::Pause::untracked) {
+    // Nothing says that it is paused already: it is paused and read again, and its distance set.
+    disable(counter);
+    fold(registers, mask);
+    if ((open_ & mask) != 0) set_distance(registers, counter);
+  }
+}
+
+void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
+  const HostEventSpec spec = registers.host_event(counter);
+  const std::uint64_t period = registers.distance(counter);
+  const auto opened = host_.open(spec, period);
+  if (!opened) return fail(counter, opened.error());
+  event(counter) = {.handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period};
+  const CounterSet mask = counter.mask();
+  open_ |= mask;
+  user_ = spec.user ? user_ | mask : user_ & ~mask;
+  kernel_ = spec.kernel ? kernel_ | mask : kernel_ & ~mask;
+  registers.armed(counter);
+  enable(counter);
+}
+
+void EmulatedBacking::close(CounterId counter) {
+  const CounterSet mask = counter.mask();
+  if ((open_ & mask) == 0) return;
+  host_.close(event(counter).handle);
+  event(counter) = {};
+  open_ &= ~mask;
+  running_ &= ~mask;
+  stale_ &= ~mask;
+  soft_off_ &= ~mask;
+}
+
+void EmulatedBacking::enable(CounterId counter) {
+  const auto done = host_.enable(event(counter).handle);
+  if (!done) return fail(counter, done.error());
+  running_ |= counter.mask();
+  failed_ &= ~counter.mask();
+  health_[counter.slot()] = Health::counting;
+}
+
+bool EmulatedBacking::disable(CounterId counter) {
+  const auto done = host_.disable(event(counter).handle);
+  if (!done) {
+    fail(counter, done.error());
+    return false;
+  }
+  running_ &= ~counter.mask();
+  return true;
+}
+
+void EmulatedBacking::resume_soft(CounterId counter) {
+  soft_off_ &= ~counter.mask();
+  Event& has = event(counter);
+  const auto now = count(counter);
+  if (!now) return fail(counter, now.error());
+  // What ran while the guest's counter was off is not the guest's, but brought the hint nearer.
+  const std::uint64_t skipped = *now - has.counted;
+  has.counted = *now;
+  has.remaining = skipped < has.remaining ? has.remaining - skipped : 0;
+}
+
+bool EmulatedBacking::counts_the_same(const RegisterFile& registers, CounterId counter) const {
+  const HostEventSpec spec = registers.host_event(counter);
+  return events_[counter.slot()].select == spec.select && ((user_ & counter.mask()) != 0) == spec.user &&
+         ((kernel_ & counter.mask()) != 0) == spec.kernel;
+}
+
+bool EmulatedBacking::hint_is_in_time(const RegisterFile& registers, CounterId counter) const {
+  // Both sides lag by what has not been folded, so that they compare without a read. Events by emulation bring the
+  // overflow nearer and not the hint: by so much it may be late.
+  const std::uint64_t late = registers.outstanding(counter);
+  return late <= registers.tolerance(counter) &&
+         events_[counter.slot()].remaining == registers.distance(counter) + late;
+}
+
+void EmulatedBacking::set_distance(RegisterFile& registers, CounterId counter) {
+  fold(registers, counter.mask());
+  if ((open_ & counter.mask()) == 0) return;
+  Event& has = event(counter);
+  has.period = registers.distance(counter);
+  const auto done = host_.set_period(has.handle, has.period);
+  if (!done) return fail(counter, done.error());
+  has.remaining = has.period;
+  registers.armed(counter);
+}
+
+void EmulatedBacking::reprogram(RegisterFile& registers, CounterId counter) {
+  if (!disable(counter)) return;
+  set_distance(registers, counter);
+}
+
+void EmulatedBacking::leave(RegisterFile& registers) {
+  const CounterSet hinted = host_.take_hints() & open_;
+  for_each_counter(hinted, [&](CounterId counter) {
+    const CounterSet mask = counter.mask();
+    if ((soft_off_ & mask) != 0) {
+      // It has been off for a whole period: time to pause it.
+      resume_soft(counter);
+      if ((open_ & mask) != 0) disable(counter);
+      return;
+    }
+    const std::uint64_t before = registers.distance(counter);
+    fold(registers, mask);
+    if ((open_ & mask) == 0) return;
+    const bool overflowed = registers.distance(counter) > before;
+    // A hint that came early, or a host that now waits for longer than the guest's counter has to go, must be corrected;
+    // a host that hints too early next time only costs a look.
+    if (!overflowed || event(counter).remaining > registers.distance(counter)) {
+      event(counter).remaining = 0;
+      registers.request(mask);
+    }
+  });
+}
+
+Result<std::uint64_t, HostError> EmulatedBacking::count(CounterId counter) {
+  const HostEvent handle = event(counter).handle;
+  const auto free = host_.peek(handle);
+  return free.ok() ? free : host_.read(handle);
+}
+
+void EmulatedBacking::fold(RegisterFile& registers, CounterSet counters) {
+  const CounterSet untracked = policy_.pause == Policy::Pause::untracked ? open_ : 0;
+  for_each_counter(counters & (stale_ | untracked) & ~soft_off_, [&](CounterId counter) {
+    const auto now = count(counter);
+    if (!now) return fail(counter, now.error());
+    Event& has = event(counter);
+    const std::uint64_t events = *now - has.counted;
+    has.counted = *now;
+    // The host starts the same period again when one has passed.
+    has.remaining = events < has.remaining ? has.remaining - events
+                    : has.period != 0      ? has.period - (events - has.remaining) % has.period
+                                           : 0;
+    stale_ &= ~counter.mask();
+    if (events != 0) registers.add(counter, events);
+  });
+}
+
+void EmulatedBacking::sched_out(RegisterFile& registers) {
+  // A host that had nothing free may have something in the next slice.
+  registers.request(failed_);
+  for_each_counter(soft_off_, [&](CounterId counter) {
+    resume_soft(counter);
+    if ((open_ & counter.mask()) != 0) disable(counter);
+  });
+  if (policy_.release == Policy::Release::slice) {
+    const CounterSet unused = open_ & ~used_ & ~registers.active();
+    fold(registers, unused);
+    for_each_counter(unused & open_, [this](CounterId counter) { close(counter); });
+  }
+  used_ = registers.active();
+}
+
+void EmulatedBacking::release() {
+  for_each_counter(open_, [this](CounterId counter) { close(counter); });
+  static_cast<void>(host_.take_hints());
+  failed_ = used_ = 0;
+  health_ = {};
+}
+
+void EmulatedBacking::fail(CounterId counter, HostError error) {
+  close(counter);
+  failed_ |= counter.mask();
+  health_[counter.slot()] = health_of(error);
+}
+
+}  // namespace vpmu
