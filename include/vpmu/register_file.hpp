@@ -53,13 +53,15 @@ class RegisterFile {
   [[nodiscard]] std::uint64_t outstanding(CounterId counter) const { return counters_[counter.slot()].outstanding; }
   /// How many may be outstanding (S4's T).
   [[nodiscard]] std::uint64_t tolerance(CounterId counter) const { return counters_[counter.slot()].tolerance; }
+  /// Asks for Backing::enter() before the next VM entry, though no counter changed.
+  void request_entry() { requested_ |= entry_request; }
   /// Asks for Backing::enter() with these counters before the next VM entry.
   void request(CounterSet counters) { requested_ |= counters; }
-  /// Takes these counters off the requests: they are served now.
-  void served(CounterSet counters) { requested_ &= ~counters; }
 
  private:
   friend class VirtualPmu;
+
+  static constexpr CounterSet entry_request = CounterSet{1} << 63;  // no counter's bit
 
   struct Counter {
     std::uint64_t value = 0;

@@ -86,9 +86,7 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
   }
   if (policy_.pause == Policy::Pause::untracked) {
     // Nothing says that it is paused already: it is paused and read again, and its distance set.
-    disable(counter);
-    fold(registers, mask);
-    if ((open_ & mask) != 0) set_distance(registers, counter);
+    if (disable(counter)) set_distance(registers, counter);
   }
 }
 
@@ -202,7 +200,8 @@ void EmulatedBacking::leave(RegisterFile& registers) {
 Result<std::uint64_t, HostError> EmulatedBacking::count(CounterId counter) {
   const HostEvent handle = event(counter).handle;
   const auto free = host_.peek(handle);
-  return free.ok() ? free : host_.read(handle);
+  if (free.ok() || free.error() != HostError::unavailable) return free;
+  return host_.read(handle);
 }
 
 void EmulatedBacking::fold(RegisterFile& registers, CounterSet counters) {
@@ -218,6 +217,7 @@ void EmulatedBacking::fold(RegisterFile& registers, CounterSet counters) {
                     : has.period != 0      ? has.period - (events - has.remaining) % has.period
                                            : 0;
     stale_ &= ~counter.mask();
+    if ((running_ & counter.mask()) != 0) registers.request_entry();  // it goes stale again there
     if (events != 0) registers.add(counter, events);
   });
 }

@@ -314,7 +314,7 @@ void VirtualPmu::serve_requests() {
   // Taken and cleared first: what is asked for meanwhile stays for the next round.
   const CounterSet changed = registers_.requested_;
   registers_.requested_ = 0;
-  if (changed != 0 || every_entry_) backing_.enter(registers_, changed);
+  if (changed != 0 || every_entry_) backing_.enter(registers_, changed & ~RegisterFile::entry_request);
 }
 
 bool VirtualPmu::take_pmi() {
