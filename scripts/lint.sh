@@ -27,8 +27,8 @@ fix() { cxx_files "$@" | xargs -0r clang-format-19 -i; }
 check_tidy() {
   local database=$root/build/tidy
   (build release build.ninja) || return
-  mkdir -p "$database"
-  python3 scripts/tidy_database.py build/compile_commands.json "$root/src" >"$database/compile_commands.json"
+  mkdir -p "$database" || return
+  python3 scripts/tidy_database.py build/compile_commands.json "$root/src" >"$database/compile_commands.json" || return
   if (($# > 0)); then
     printf '%s\0' "$@"
   else
