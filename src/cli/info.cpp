@@ -1,0 +1,88 @@
+// vpmu info: what there is to choose from, and what this system supports.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "cli/command.hpp"
+#include "lab/options.hpp"
+
+namespace vpmu::cli {
+namespace {
+
+/// Something that may be missing on this system.
+struct Facility {
+  std::string_view name;
+  std::string_view summary;
+  /// Why it can't be used and what to change; empty if it can.
+  std::string (*why_not)();
+};
+
+std::string always() { return {}; }
+std::string not_built() { return "not part of this version"; }
+
+std::string why_no_kvm() {
+  const int fd = ::open("/dev/kvm", O_RDWR | O_CLOEXEC);
+  if (fd >= 0) {
+    ::close(fd);
+    return not_built();
+  }
+  if (errno == ENOENT) {
+    return not_built() + "; also, /dev/kvm not found: load kvm_intel or kvm_amd, in a VM enable nested virtualization";
+  }
+  if (errno == EACCES) return not_built() + "; also, no access to /dev/kvm: join the group kvm";
+  return not_built() + "; also, /dev/kvm: " + std::strerror(errno);
+}
+
+constexpr std::array hosts{
+    Facility{"vectors", "exact events fed from recorded scenarios (conform)", always},
+    Facility{"model", "a modelled hardware PMU with host events on top", not_built},
+    Facility{"linux_perf", "perf events of this Linux system", not_built},
+    Facility{"clock", "thread CPU time, for cycles on a host without a PMU", not_built},
+};
+
+constexpr std::array machines{
+    Facility{"soft", "interpreter, exact and deterministic", not_built},
+    Facility{"kvm", "hardware virtualization by Linux KVM", why_no_kvm},
+};
+
+template <class List>
+void print_facilities(const char* title, const List& list) {
+  fmt::print("\n{}\n", title);
+  for (const Facility& facility : list) {
+    const std::string why_not = facility.why_not();
+    fmt::print("  {:<12} {}\n", facility.name, facility.summary);
+    fmt::print("  {:<12} {}\n", "", why_not.empty() ? "supported" : "not supported: " + why_not);
+  }
+}
+
+template <class List>
+void print_named(const char* title, const List& list) {
+  fmt::print("{}\n", title);
+  for (const auto& named : list) fmt::print("  {:<12} {}\n", named.name, named.summary);
+}
+
+void run() {
+  print_named("profiles (--profile)", named_profiles());
+  fmt::print("\n");
+  print_named("policies (--policy)", named_policies());
+  print_facilities("hosts", hosts);
+  print_facilities("machines", machines);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, ExitStatus& status) {
+  CLI::App* command = app.add_subcommand("info", "List profiles, policies, hosts and machines, and what is supported");
+  command->callback([&status] {
+    run();
+    status = ExitStatus::success;
+  });
+}
+
+}  // namespace vpmu::cli

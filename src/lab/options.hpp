@@ -1,0 +1,26 @@
+// Profiles and policies as text: what --profile and --policy take.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+
+#include "vpmu/policy.hpp"
+#include "vpmu/profile.hpp"
+
+namespace vpmu::lab {
+
+/// NAME[,KEY=VALUE...]: a named profile and what to change in it; or, in one line, what is wrong and what to write.
+std::expected<Profile, std::string> parse_profile(std::string_view text);
+
+/// PRESET[,KEY=VALUE...]: a named policy and what to change in it; or, in one line, what is wrong and what to write.
+std::expected<Policy, std::string> parse_policy(std::string_view text);
+
+/// Every key of a policy, as parse_policy() takes them: "events=keep,reload=direct,...".
+std::string to_text(const Policy& policy);
+
+/// "NAME, NAME, ...", for messages and help.
+std::string profile_names();
+std::string policy_names();
+
+}  // namespace vpmu::lab
