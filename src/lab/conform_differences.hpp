@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include "lab/conform_scenario.hpp"
 
@@ -10,7 +11,7 @@ namespace vpmu::lab {
 
 /// One operation of one scenario.
 struct ExpectedDifference {
-  const char* scenario;
+  std::string_view scenario;
   std::size_t operation;
   Verb verb;
   std::uint32_t index;
