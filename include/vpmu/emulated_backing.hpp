@@ -24,6 +24,7 @@ class EmulatedBacking final : public Backing {
   void enter(RegisterFile& registers, CounterSet changed) override;
   void leave(RegisterFile& registers) override;
   void fold(RegisterFile& registers, CounterSet counters) override;
+  void before_pmi(RegisterFile& registers) override;
   void sched_out(RegisterFile& registers) override;
   void release() override;
   void set_policy(const Policy& policy) override { policy_ = policy; }

@@ -36,7 +36,7 @@ struct FilterRequest {
   std::size_t event_count = 0;
 };
 
-/// A masked entry: matches events of this select whose unit mask, ANDed with `mask`, equals `match`. An event is listed
+/// A masked entry (select bits 11:8 on AMD alone): matches events of this select whose unit mask, ANDed with `mask`, equals `match`. An event is listed
 /// if an including entry matches it and no excluding one does.
 constexpr std::uint64_t masked_entry(std::uint32_t select, std::uint8_t mask, std::uint8_t match, bool exclude) {
   return (select & 0xFFU) | std::uint64_t{select & 0xF00U} << 24 | std::uint64_t{match} << 8 | std::uint64_t{mask} << 56 |

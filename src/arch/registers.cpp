@@ -138,7 +138,7 @@ bool enumerates(const Profile& profile, Register reg) {
 }
 
 bool reads_zero(const Profile& profile, Register reg) {
-  return profile.vendor == Vendor::amd && !enumerates(profile, reg) &&
+  return profile.vendor == Vendor::amd && !profile.present() &&
          (reg.kind == RegisterKind::k7_perf_ctl || reg.kind == RegisterKind::k7_perf_ctr);
 }
 

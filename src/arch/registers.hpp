@@ -65,7 +65,7 @@ Register find_register(Msr msr);
 /// The one law: whether a guest with this profile may access the register.
 bool enumerates(const Profile& profile, Register reg);
 
-/// AMD K7 registers have no CPUID bit: where an AMD vCPU has no counter behind one, it reads 0 and ignores writes.
+/// AMD K7 registers have no CPUID bit: on an AMD vCPU without a PMU they read 0 and ignore writes.
 bool reads_zero(const Profile& profile, Register reg);
 
 /// Whether a VMM's save list (Profile::save_list) holds it, though the profile may lack it.

@@ -197,6 +197,13 @@ void EmulatedBacking::leave(RegisterFile& registers) {
   });
 }
 
+void EmulatedBacking::before_pmi(RegisterFile& registers) {
+  for_each_counter(stale_ & running_ & ~soft_off_, [&](CounterId counter) {
+    if (registers.outstanding(counter) == 0 || !host_.peek(event(counter).handle).ok()) return;
+    fold(registers, counter.mask());
+  });
+}
+
 Result<std::uint64_t, HostError> EmulatedBacking::count(CounterId counter) {
   const HostEvent handle = event(counter).handle;
   const auto free = host_.peek(handle);

@@ -6,7 +6,7 @@ namespace vpmu {
 namespace {
 
 constexpr std::uint64_t exclude_bit = 1ULL << 55;
-constexpr std::uint64_t masked_bits = evtsel::code | exclude_bit | 0xFFULL << 56;
+constexpr std::uint64_t mask_bits = 0xFFULL << 56;
 
 constexpr std::uint16_t select_of(std::uint64_t bits) {
   return static_cast<std::uint16_t>((bits & evtsel::event) | (bits & evtsel::event_high) >> 24);
@@ -33,20 +33,19 @@ Status<FilterError> EventFilter::load(Vendor vendor, const FilterRequest& reques
   if ((request.flags & ~FilterRequest::masked_events) != 0) return FilterError::bad_flags;
   if (request.event_count > max_filter_events) return FilterError::too_many_events;
   const bool masked = (request.flags & FilterRequest::masked_events) != 0;
+  const std::uint64_t select_bits = vendor == Vendor::amd ? evtsel::event | evtsel::event_high : evtsel::event;
+  const std::uint64_t known = select_bits | evtsel::unit_mask | (masked ? exclude_bit | mask_bits : 0);
   for (std::size_t i = 0; masked && i < request.event_count; ++i) {
-    if ((request.events[i] & ~masked_bits) != 0) {
+    if ((request.events[i] & ~known) != 0) {
       if (bad_entry != nullptr) *bad_entry = i;
       return FilterError::stray_bit;
     }
   }
 
-  const std::uint64_t select_bits = vendor == Vendor::amd ? evtsel::event | evtsel::event_high : evtsel::event;
   count_ = 0;
   for (std::size_t i = 0; i < request.event_count; ++i) {
     const std::uint64_t bits = request.events[i];
-    // An entry that names more than this vendor's selectors hold can't match one.
-    const std::uint64_t known = masked ? masked_bits & ~(evtsel::event_high & ~select_bits) : select_bits | evtsel::unit_mask;
-    if ((bits & ~known) != 0) continue;
+    if ((bits & ~known) != 0) continue;  // a plain entry that names more than an event matches none
     Entry entry{};
     entry.select = select_of(bits);
     entry.match = static_cast<std::uint8_t>(bits >> 8);

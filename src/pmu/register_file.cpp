@@ -64,6 +64,8 @@ void RegisterFile::add(CounterId counter, std::uint64_t events) {
 }
 
 void RegisterFile::overflow(CounterId counter) {
+  // A count that a transaction's abort would take back raises nothing.
+  if ((counters_[counter.slot()].selector & evtsel::in_tx_cp) != 0 && profile_.is_intel()) return;
   if ((pebs_enable_ & counter.mask()) != 0) {
     // The record would go to the guest's buffer: what is left of it here is the buffer's interrupt, whatever INT says.
     if ((global_status_ & global_status::buffer_overflow) == 0) pmi_pending_ = true;

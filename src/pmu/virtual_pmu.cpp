@@ -302,6 +302,7 @@ EntryAction VirtualPmu::enter_slowly() {
     // It was checked when posted; a profile set since may refuse it, and then it concerns no register any more.
     static_cast<void>(host_write_msr(posted.msr, posted.value));
   }
+  if (registers_.pmi_pending_) backing_.before_pmi(registers_);
   bool pmi = take_pmi();
   serve_requests();
   // Bringing the host in line can bring an overflow to light; PMIs of one entry are one.

@@ -107,12 +107,12 @@ TEST(Enumeration, NoIndexStandsInTwoRows) {
   }
 }
 
-TEST(Enumeration, K7RegistersWithoutACounterReadZeroOnAmdAlone) {
+TEST(Enumeration, K7RegistersReadZeroOnAnAmdVcpuWithoutAPmu) {
   for (const auto& named : named_profiles()) {
     for (std::uint32_t n = 0; n < 8; ++n) {
       const arch::Register reg = arch::find_register(static_cast<Msr>(0xC0010000 + n));
       EXPECT_EQ(arch::reads_zero(named.profile, reg),
-                named.profile.vendor == Vendor::amd && !arch::enumerates(named.profile, reg))
+                named.profile.vendor == Vendor::amd && !named.profile.present())
           << named.name;
     }
     EXPECT_FALSE(arch::reads_zero(named.profile, arch::find_register(amd_core_perf_ctl[0]))) << named.name;
