@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   ExitStatus status = ExitStatus::success;
   vpmu::cli::add_conform(app, status);
   vpmu::cli::add_info(app, status);
+  vpmu::cli::add_replay(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {

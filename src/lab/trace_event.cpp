@@ -84,9 +84,8 @@ std::optional<KvmPio> parse_kvm_pio(std::string_view fields) {
 std::optional<KvmCpuid> parse_kvm_cpuid(std::string_view fields) {
   TraceText text{fields};
   KvmCpuid cpuid;
-  std::uint32_t subleaf = 0;
   if (!text.word("func ") || !text.blanks().hex(cpuid.leaf)) return std::nullopt;
-  if (text.blanks().word("idx ") && !text.blanks().hex(subleaf)) return std::nullopt;
+  if (text.blanks().word("idx ") && !text.blanks().hex(cpuid.subleaf)) return std::nullopt;
   const auto value = [&text](std::string_view name, std::uint32_t& to) {
     std::uint64_t wide = 0;
     if (!text.blanks().word(name) || !text.blanks().hex(wide)) return false;
@@ -97,6 +96,7 @@ std::optional<KvmCpuid> parse_kvm_cpuid(std::string_view fields) {
       !value("rdx ", cpuid.edx)) {
     return std::nullopt;
   }
+  cpuid.other_leaf = fields.ends_with("used max basic");
   return cpuid;
 }
 

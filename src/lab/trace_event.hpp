@@ -53,9 +53,11 @@ struct KvmPio {
 };
 std::optional<KvmPio> parse_kvm_pio(std::string_view fields);
 
-/// "func 1 rax 0 rbx 0 rcx 0 rdx 0", "func 1 idx 0 rax 0 rbx 0 rcx 0 rdx 0, cpuid entry found"
+/// "func 1 rax 0 rbx 0 rcx 0 rdx 0", "func 1 idx 0 rax 0 rbx 0 rcx 0 rdx 0, cpuid entry not found, used max basic"
 struct KvmCpuid {
   std::uint32_t leaf = 0;
+  std::uint32_t subleaf = 0;
+  bool other_leaf = false;  // the guest has no such leaf and got another's answer
   std::uint32_t eax = 0;
   std::uint32_t ebx = 0;
   std::uint32_t ecx = 0;

@@ -1,0 +1,117 @@
+// vpmu replay: what the PMU accesses of a recorded guest would cost under several policies.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/output_file.hpp"
+#include "host/model/platform.hpp"
+#include "lab/options.hpp"
+#include "lab/replay.hpp"
+#include "lab/replay_report.hpp"
+
+namespace vpmu::cli {
+namespace {
+
+struct Options {
+  std::string trace;
+  std::vector<std::string> policies;
+  std::string profile;
+  std::string platform;
+  std::string json;
+  std::optional<double> mhz;
+  double ipc = 1.0;
+};
+
+std::string platform_names() {
+  std::string names;
+  for (const model::Platform& platform : model::platforms()) names += (names.empty() ? "" : ", ") + platform.name;
+  return names;
+}
+
+lab::ReplayOptions checked(const Options& options) {
+  lab::ReplayOptions replay;
+  constexpr std::size_t max_policies = 16;
+  if (options.policies.size() > max_policies) throw UseError{fmt::format("more than {} policies", max_policies)};
+  for (const std::string& text : options.policies) {
+    const auto policy = lab::parse_policy(text);
+    if (!policy) throw UseError{policy.error()};
+    replay.policies.push_back({text, *policy});
+  }
+  if (!options.profile.empty()) {
+    const auto profile = lab::parse_profile(options.profile);
+    if (!profile) throw UseError{profile.error()};
+    replay.profile = *profile;
+  }
+  if (!options.platform.empty()) {
+    const model::Platform* platform = model::find_platform(options.platform);
+    if (platform == nullptr) {
+      throw UseError{fmt::format("unknown platform {}; there are: {}", options.platform, platform_names())};
+    }
+    replay.platform = *platform;
+  }
+  if (options.mhz && !(*options.mhz >= 1 && *options.mhz <= 10'000))
+    throw UseError{"--mhz takes a number from 1 to 10000"};
+  replay.mhz = options.mhz;
+  if (!(options.ipc >= 0.001 && options.ipc <= 1)) throw UseError{"--ipc takes a number from 0.001 to 1"};
+  replay.ipc = options.ipc;
+  return replay;
+}
+
+void run(const Options& options) {
+  const lab::ReplayOptions replay = checked(options);
+  // Before the work, so that a path that can't be written does not cost it.
+  std::optional<OutputFile> json;
+  if (!options.json.empty()) {
+    auto created = OutputFile::create(options.json);
+    if (!created) throw UseError{created.error()};
+    json.emplace(std::move(*created));
+  }
+  const auto result = lab::replay_trace(options.trace, replay);
+  if (!result) throw UseError{result.error()};
+  if (json) {
+    json->write(lab::replay_json(*result));
+    if (const auto done = json->commit(); !done) throw UseError{done.error()};
+  }
+  if (options.json != "-" && options.json != "/dev/stdout") fmt::print("{}", lab::replay_text(*result));
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, ExitStatus& status) {
+  auto options = std::make_shared<Options>();
+  options->policies = {"before-s0", "best"};
+  CLI::App* command =
+      app.add_subcommand("replay", "Replay the PMU accesses of a recorded guest, and show what each policy would cost");
+  command
+      ->add_option("TRACE", options->trace,
+                   "kvm:* events as text of ftrace, trace-cmd report or perf script, plain or .xz; - is standard input")
+      ->required();
+  command
+      ->add_option("--policy", options->policies,
+                   "PRESET[,KEY=VALUE...], may be repeated; presets: " + lab::policy_names())
+      ->option_text("POLICY")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--profile", options->profile,
+                   "The guest's PMU, NAME[,KEY=VALUE...]; else from the guest's CPUID in the trace, or intel-v2")
+      ->option_text("PROFILE");
+  command->add_option("--platform", options->platform, "Whose costs to model; " + platform_names())
+      ->option_text("PLATFORM");
+  command->add_option("--mhz", options->mhz, "The guest's clock, which makes cycles of the time between timestamps")
+      ->option_text("NUMBER [the platform's]");
+  command->add_option("--ipc", options->ipc, "Instructions that the guest retires a cycle")
+      ->capture_default_str()
+      ->option_text("NUMBER");
+  command->add_option("--json", options->json, "Also write the results as JSON")->option_text("FILE");
+  command->callback([options, &status] {
+    run(*options);
+    status = ExitStatus::success;
+  });
+}
+
+}  // namespace vpmu::cli

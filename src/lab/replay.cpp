@@ -1,0 +1,581 @@
+#include "lab/replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "arch/registers.hpp"
+#include "host/model/cost.hpp"
+#include "host/model/hardware.hpp"
+#include "host/model/perf.hpp"
+#include "lab/input_file.hpp"
+#include "lab/replay_exit.hpp"
+#include "lab/trace_event.hpp"
+#include "lab/trace_line.hpp"
+#include "lab/trace_profile.hpp"
+#include "lab/trace_text.hpp"
+#include "vpmu/emulated_backing.hpp"
+#include "vpmu/virtual_pmu.hpp"
+
+namespace vpmu::lab {
+namespace {
+
+constexpr std::uint64_t ns_per_second = 1'000'000'000;
+/// Thirty years of guest time: more is a broken clock, and would overflow counts of cycles.
+constexpr std::uint64_t max_guest_ns = ns_per_second * ns_per_second;
+
+/// The synthetic MSRs of Hyper-V, whose indices are those of RDPMC's fixed counters.
+constexpr std::uint32_t hyperv_first = 0x40000000;
+constexpr std::uint32_t hyperv_last = 0x400001FF;
+
+std::uint64_t hertz(double mhz) { return static_cast<std::uint64_t>(std::llround(std::clamp(mhz, 1e-6, 1e4) * 1e6)); }
+
+/// value * numerator / denominator for values up to 2^64 / numerator * denominator.
+constexpr std::uint64_t scale(std::uint64_t value, std::uint64_t numerator, std::uint64_t denominator) {
+  return value / denominator * numerator + value % denominator * numerator / denominator;
+}
+
+/// What a guest does in its first `ns` of running: counts so far, so that differences lose nothing.
+class GuestWork {
+ public:
+  explicit GuestWork(const ReplayOptions& options)
+      : core_hz_{hertz(options.mhz.value_or(options.platform.core_mhz.value))},
+        tsc_hz_{hertz(options.mhz.value_or(options.platform.tsc_mhz.value))},
+        ipc_permille_{static_cast<std::uint64_t>(std::llround(options.ipc * 1000))} {}
+
+  [[nodiscard]] std::uint64_t ticks_to_ns(std::uint64_t ticks) const {
+    const std::uint64_t seconds = ticks / tsc_hz_;
+    if (seconds >= max_guest_ns / ns_per_second) return max_guest_ns;
+    return seconds * ns_per_second + ticks % tsc_hz_ * ns_per_second / tsc_hz_;
+  }
+
+  [[nodiscard]] model::Activity between(std::uint64_t from_ns, std::uint64_t to_ns) const {
+    model::Activity activity = until(to_ns);
+    const model::Activity before = until(from_ns);
+    for (std::size_t i = 0; i < model::event_count; ++i) activity.count[i] -= before.count[i];
+    const std::uint64_t cycles = activity[model::Event::cycles];
+    for (std::size_t i = 0; i < model::event_count; ++i) {
+      const std::uint64_t count = activity.count[i];
+      activity.edges[i] =
+          count == 0 ? 0 : std::max<std::uint64_t>(std::min(count, cycles > count ? cycles - count : 0), 1);
+    }
+    return activity;
+  }
+
+ private:
+  [[nodiscard]] model::Activity until(std::uint64_t ns) const {
+    model::Activity activity;
+    const std::uint64_t cycles = scale(ns, core_hz_, ns_per_second);
+    const std::uint64_t instructions = scale(cycles, ipc_permille_, 1000);
+    activity[model::Event::cycles] = cycles;
+    activity[model::Event::ref_cycles] = scale(ns, tsc_hz_, ns_per_second);
+    activity[model::Event::instructions] = instructions;
+    activity[model::Event::branches] = instructions / ReplayResult::instructions_per_branch;
+    activity[model::Event::branch_misses] = instructions / ReplayResult::instructions_per_branch_miss;
+    activity[model::Event::llc_references] = instructions / ReplayResult::instructions_per_llc_reference;
+    activity[model::Event::llc_misses] = instructions / ReplayResult::instructions_per_llc_miss;
+    return activity;
+  }
+
+  std::uint64_t core_hz_;
+  std::uint64_t tsc_hz_;
+  std::uint64_t ipc_permille_;
+};
+
+/// A host CPU of the guest's vendor, with all events and a counter for each of the guest's.
+Profile host_profile(const Profile& guest) {
+  Profile host = model::svm_host(find_profile(guest.is_intel() ? "intel-v5" : "amd-v2")->profile);
+  host.gp_counters = std::max(host.gp_counters, guest.gp_counters);
+  return host;
+}
+
+/// One virtual PMU under one policy, on a host of its own.
+struct Lane {
+  Lane(const Profile& profile, const Policy& policy, const model::Platform& platform)
+      : hardware{host_profile(profile)}, host{hardware, {}, platform}, pmu{profile, backing, policy} {}
+
+  model::HardwarePmu hardware;
+  model::PerfModel host;
+  EmulatedBacking backing{host};
+  VirtualPmu pmu;
+  std::uint64_t pmis = 0;
+};
+
+struct Vcpu {
+  std::vector<std::unique_ptr<Lane>> lanes;
+  bool running = false;
+  bool exited = false;  // `exit` is that of the last kvm_exit
+  bool kernel_seen = false;
+  std::uint64_t entered_ns = 0;
+  std::uint64_t guest_ns = 0;
+  std::uint64_t slice_ns = 0;  // when its time slice began
+  std::uint32_t cpu = TraceLine::no_cpu;
+  ExitProgress exit;
+};
+
+std::string register_name(arch::Register reg) {
+  for (const arch::RegisterRow& row : arch::register_table()) {
+    if (row.kind != reg.kind || row.vendor != reg.vendor) continue;
+    std::string name = row.name;
+    if (row.msrs.count > 1) {
+      if (const auto n = name.rfind('n'); n != std::string::npos) name.replace(n, 1, std::to_string(reg.number));
+    }
+    return name;
+  }
+  return "?";
+}
+
+/// Rows of counters are longer than those of any processor so far, and their ends hold other MSRs: FSB_FREQ 0CDH,
+/// PLATFORM_INFO 0CEH, FLEX_RATIO 194H (SDM volume 4). The guest means these if it has no such counter.
+bool is_also_another(arch::Register reg, const Profile& profile) {
+  constexpr std::uint8_t common = 8;
+  return (reg.kind == arch::RegisterKind::pmc || reg.kind == arch::RegisterKind::perfevtsel) && reg.number >= common &&
+         reg.number >= profile.gp_counters;
+}
+
+/// Of registers that a PMU shares, the hypervisor gives it the bits that are its own.
+std::uint64_t pmu_part(arch::Register reg, std::uint64_t value, const Profile& profile) {
+  if (reg.kind == arch::RegisterKind::debugctl) return value & arch::legal_debugctl(profile);
+  if (reg.kind == arch::RegisterKind::misc_enable) return arch::misc_enable_bits(profile);
+  return value;
+}
+
+void add(HostCallCounts& sum, const HostCallCounts& more) {
+  for (auto member : {&HostCallCounts::open, &HostCallCounts::close, &HostCallCounts::set_period,
+                      &HostCallCounts::enable, &HostCallCounts::disable, &HostCallCounts::read, &HostCallCounts::peek,
+                      &HostCallCounts::signals, &HostCallCounts::live_set_period, &HostCallCounts::live_read}) {
+    sum.*member += more.*member;
+  }
+}
+
+std::string excerpt(std::string_view text) {
+  constexpr std::size_t limit = 60;
+  std::string shown;
+  for (const char c : text.substr(0, limit)) shown += c < ' ' || c > '~' ? '?' : c;
+  if (text.size() > limit) shown += "...";
+  return shown;
+}
+
+/// Files that people take for the text of a trace, by how they begin.
+const char* known_binary(std::string_view first) {
+  if (first.starts_with("\x17\x08\x44tracing")) return "a binary trace.dat: give the output of trace-cmd report";
+  if (first.starts_with("PERFILE2") || first.starts_with("2ELIFREP")) {
+    return "a binary perf.data: give the output of perf script";
+  }
+  if (first.starts_with("\x1F\x8B")) return "compressed with gzip: decompress it, or compress it with xz";
+  if (first.starts_with("\x28\xB5\x2F\xFD")) return "compressed with zstd: decompress it, or compress it with xz";
+  if (first.starts_with("BZh")) return "compressed with bzip2: decompress it, or compress it with xz";
+  return nullptr;
+}
+
+}  // namespace
+
+class Replay::Engine {
+ public:
+  explicit Engine(ReplayOptions options)
+      : options_{std::move(options)},
+        work_{options_},
+        profile_{options_.profile.value_or(find_profile("intel-v2")->profile)} {
+    result_.platform = options_.platform;
+    result_.core_mhz = options_.mhz.value_or(options_.platform.core_mhz.value);
+    result_.ipc = options_.ipc;
+    if (options_.profile) result_.profile_from = ReplayResult::ProfileFrom::option;
+  }
+
+  std::expected<void, std::string> take(std::string_view text);
+  [[nodiscard]] ReplayResult result() const;
+
+ private:
+  using Taken = std::expected<void, std::string>;
+
+  Taken take_event(const TraceLine& line);
+  Taken entry(const TraceLine& line);
+  Taken exit(const TraceLine& line);
+  Taken msr(const TraceLine& line);
+  void access(Vcpu& vcpu, const KvmMsr& msr);
+  void cpuid(const KvmCpuid& cpuid);
+  void set_profile(const Profile& profile, ReplayResult::ProfileFrom from);
+  void add_lanes(Vcpu& vcpu) const;
+  static void sched_out(Vcpu& vcpu, std::uint64_t now);
+  static void leave(Vcpu& vcpu);
+  RegisterUse& use_of(std::uint64_t key, arch::Register reg);
+  Vcpu* find(const TraceLine& line, std::optional<std::uint32_t> vcpu, bool create);
+  static std::unexpected<std::string> bad_fields(const TraceLine& line) {
+    return std::unexpected{fmt::format("fields of {} not understood: {}", line.event, excerpt(line.fields))};
+  }
+  static std::unexpected<std::string> too_many_vcpus() {
+    return std::unexpected{fmt::format("more than {} vCPUs", max_vcpus)};
+  }
+
+  ReplayOptions options_;
+  GuestWork work_;
+  Profile profile_;
+  TraceProfile seen_;
+  bool pmu_used_ = false;  // the profile stays from now on
+  bool hyperv_ = false;
+  std::optional<TraceTime::Unit> unit_;
+  std::optional<std::uint64_t> first_ns_;
+  std::uint64_t now_ns_ = 0;
+  std::vector<std::unique_ptr<Vcpu>> vcpus_;
+  std::unordered_map<std::uint64_t, Vcpu*> by_key_;
+  std::uint64_t last_key_ = ~std::uint64_t{0};
+  Vcpu* last_vcpu_ = nullptr;
+  std::vector<std::uint32_t> vcpu_on_cpu_;
+  std::vector<ExitKind> exit_kinds_;  // by the reason's place in result_.exits
+  std::unordered_map<std::uint64_t, std::size_t> register_places_;
+  ReplayResult result_;
+};
+
+std::expected<void, std::string> Replay::Engine::take(std::string_view text) {
+  ++result_.lines;
+  const TraceLine line = parse_trace_line(text);
+  switch (line.kind) {
+    case TraceLine::Kind::skipped:
+      return {};
+    case TraceLine::Kind::lost:
+      ++result_.lost_notes;
+      result_.lost_events += line.lost;
+      return {};
+    case TraceLine::Kind::malformed:
+      return std::unexpected{fmt::format("{}: {}", line.why, excerpt(text))};
+    case TraceLine::Kind::event:
+      break;
+  }
+  if (unit_ && *unit_ != line.time.unit) return std::unexpected{std::string{"timestamps of another clock than above"}};
+  unit_ = line.time.unit;
+  now_ns_ = line.time.unit == TraceTime::Unit::ns ? line.time.value : work_.ticks_to_ns(line.time.value);
+  if (!first_ns_) first_ns_ = now_ns_;
+  if (now_ns_ > *first_ns_) result_.span_ns = std::max(result_.span_ns, now_ns_ - *first_ns_);
+  return take_event(line);
+}
+
+Replay::Engine::Taken Replay::Engine::take_event(const TraceLine& line) {
+  result_.events.add(line.event);
+  switch (trace_event_id(line.event)) {
+    case TraceEventId::kvm_entry:
+      return entry(line);
+    case TraceEventId::kvm_exit:
+      return exit(line);
+    case TraceEventId::kvm_msr:
+      return msr(line);
+    case TraceEventId::kvm_pio:
+      if (!parse_kvm_pio(line.fields)) return bad_fields(line);
+      return {};
+    case TraceEventId::kvm_cpuid: {
+      const auto answer = parse_kvm_cpuid(line.fields);
+      if (!answer) return bad_fields(line);
+      cpuid(*answer);
+      return {};
+    }
+    case TraceEventId::kvm_emulate_insn: {
+      const auto insn = parse_kvm_emulate_insn(line.fields);
+      if (!insn) return bad_fields(line);
+      if (Vcpu* const vcpu = find(line, std::nullopt, false); vcpu != nullptr && vcpu->exited) {
+        // A failure is told by a second event for the same instruction.
+        if (!insn->failed) {
+          ++vcpu->exit.emulated;
+        } else if (vcpu->exit.emulated != 0) {
+          --vcpu->exit.emulated;
+        }
+      }
+      return {};
+    }
+    case TraceEventId::other:
+      if (line.event == "sched_switch") {
+        if (Vcpu* const vcpu = find(line, std::nullopt, false); vcpu != nullptr) sched_out(*vcpu, now_ns_);
+      }
+      return {};
+  }
+  return {};
+}
+
+Vcpu* Replay::Engine::find(const TraceLine& line, std::optional<std::uint32_t> vcpu, bool create) {
+  // A vCPU is known by its thread: vCPU numbers are those of a VM, of which a trace can hold several. Lines without a
+  // thread leave its number, or the CPU that it was last seen on.
+  constexpr std::size_t max_cpus = 8192;
+  std::uint64_t key = line.thread;
+  if (line.thread == TraceLine::no_thread) {
+    constexpr std::uint64_t by_number = std::uint64_t{1} << 32;
+    const bool has_cpu = line.cpu < max_cpus;
+    if (has_cpu && vcpu_on_cpu_.size() <= line.cpu) vcpu_on_cpu_.resize(line.cpu + 1, 0);
+    if (vcpu) {
+      if (has_cpu) vcpu_on_cpu_[line.cpu] = *vcpu;
+      key = by_number + *vcpu;
+    } else {
+      key = by_number + (has_cpu ? vcpu_on_cpu_[line.cpu] : 0);
+    }
+  }
+  if (key == last_key_) return last_vcpu_;
+  const auto known = by_key_.find(key);
+  Vcpu* found = known != by_key_.end() ? known->second : nullptr;
+  if (found == nullptr) {
+    if (!create || vcpus_.size() == max_vcpus) return nullptr;
+    auto made = std::make_unique<Vcpu>();
+    made->slice_ns = now_ns_;
+    add_lanes(*made);
+    found = made.get();
+    vcpus_.push_back(std::move(made));
+    by_key_.emplace(key, found);
+  }
+  last_key_ = key;
+  last_vcpu_ = found;
+  return found;
+}
+
+void Replay::Engine::add_lanes(Vcpu& vcpu) const {
+  vcpu.lanes.clear();
+  for (const ReplayPolicy& policy : options_.policies) {
+    vcpu.lanes.push_back(std::make_unique<Lane>(profile_, policy.policy, options_.platform));
+  }
+}
+
+void Replay::Engine::leave(Vcpu& vcpu) {
+  vcpu.running = false;
+  for (const auto& lane : vcpu.lanes) lane->pmu.leave();
+}
+
+void Replay::Engine::sched_out(Vcpu& vcpu, std::uint64_t now) {
+  vcpu.slice_ns = now;
+  if (vcpu.running) return;
+  for (const auto& lane : vcpu.lanes) lane->pmu.sched_out();
+}
+
+Replay::Engine::Taken Replay::Engine::entry(const TraceLine& line) {
+  const auto entry = parse_kvm_entry(line.fields);
+  if (!entry) return bad_fields(line);
+  Vcpu* const vcpu = find(line, entry->vcpu, true);
+  if (vcpu == nullptr) return too_many_vcpus();
+  ++result_.entries;
+  if (vcpu->running) {
+    ++result_.entries_without_exit;
+    leave(*vcpu);
+  }
+  const std::uint32_t completed =
+      vcpu->exited ? completed_instructions(vcpu->exit, entry->rip ? &*entry->rip : nullptr) : 0;
+  const std::uint32_t cpl = vcpu->exit.exit_rip >> 63 != 0 || !vcpu->kernel_seen ? 0 : 3;
+  result_.retired += completed;
+  const bool moved = vcpu->cpu != TraceLine::no_cpu && vcpu->cpu != line.cpu;
+  if (moved || (now_ns_ > vcpu->slice_ns && now_ns_ - vcpu->slice_ns >= options_.slice_ns)) sched_out(*vcpu, now_ns_);
+  for (const auto& lane : vcpu->lanes) {
+    for (std::uint32_t i = 0; i < completed; ++i) {
+      lane->pmu.retire(EmulatedEvent::instruction, [cpl] { return cpl; });
+    }
+    if (lane->pmu.enter() == EntryAction::inject_pmi) ++lane->pmis;
+  }
+  vcpu->cpu = line.cpu;
+  vcpu->exited = false;
+  vcpu->running = true;
+  vcpu->entered_ns = now_ns_;
+  return {};
+}
+
+Replay::Engine::Taken Replay::Engine::exit(const TraceLine& line) {
+  const auto exit = parse_kvm_exit(line.fields);
+  if (!exit) return bad_fields(line);
+  Vcpu* const vcpu = find(line, exit->vcpu, true);
+  if (vcpu == nullptr) return too_many_vcpus();
+
+  const std::size_t reason = result_.exits.add(exit->reason);
+  if (reason == exit_kinds_.size()) exit_kinds_.push_back(exit_kind(exit->reason));
+  const ExitKind kind = exit_kinds_[reason];
+
+  const bool high_half = exit->rip >> 63 != 0;
+  vcpu->kernel_seen |= high_half;
+  if (!vcpu->running) {
+    ++result_.exits_without_entry;
+  } else {
+    std::uint64_t ran = 0;
+    if (now_ns_ < vcpu->entered_ns) {
+      ++result_.backward_times;
+    } else {
+      ran = std::min(now_ns_ - vcpu->entered_ns, max_guest_ns - vcpu->guest_ns);
+    }
+    if (ran != 0) {
+      // Before a kernel has mapped itself into the upper half, all that runs is a kernel.
+      const model::Ring ring = high_half || !vcpu->kernel_seen ? model::Ring::kernel : model::Ring::user;
+      const model::Activity activity = work_.between(vcpu->guest_ns, vcpu->guest_ns + ran);
+      for (const auto& lane : vcpu->lanes) lane->host.advance(activity, ring);
+      vcpu->guest_ns += ran;
+    }
+    leave(*vcpu);
+  }
+  vcpu->exited = true;
+  vcpu->exit = {.kind = kind, .exit_rip = exit->rip, .faulted = false, .emulated = 0};
+  if (kind == ExitKind::halt) sched_out(*vcpu, now_ns_);
+  if (kind == ExitKind::rdpmc) ++result_.untraced_rdpmc;
+  return {};
+}
+
+Replay::Engine::Taken Replay::Engine::msr(const TraceLine& line) {
+  const auto msr = parse_kvm_msr(line.fields);
+  if (!msr) return bad_fields(line);
+  Vcpu* const vcpu = find(line, std::nullopt, true);
+  if (vcpu == nullptr) return too_many_vcpus();
+  vcpu->exit.faulted |= msr->fault;
+  if (msr->write && msr->index >= hyperv_first && msr->index <= hyperv_last) hyperv_ = true;
+  access(*vcpu, *msr);
+  return {};
+}
+
+void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
+  auto reg = arch::find_register(static_cast<Msr>(msr.index));
+  if (is_also_another(reg, profile_)) reg = {};
+  const bool constant = reg.kind == arch::RegisterKind::perf_capabilities ||
+                        reg.kind == arch::RegisterKind::misc_enable || reg.kind == arch::RegisterKind::debugctl;
+  if (!pmu_used_ && !options_.profile) {
+    if (reg.kind == arch::RegisterKind::perf_capabilities && !msr.write && !msr.fault &&
+        seen_.see_capabilities(msr.value)) {
+      if (const auto profile = seen_.profile()) set_profile(*profile, ReplayResult::ProfileFrom::cpuid);
+    }
+    if (reg && !constant && reg.vendor != profile_.vendor &&
+        result_.profile_from == ReplayResult::ProfileFrom::fallback) {
+      set_profile(find_profile(reg.vendor == Vendor::amd ? "amd-v2" : "intel-v2")->profile,
+                  ReplayResult::ProfileFrom::registers);
+    }
+  }
+  // RDPMC that a loader turned into RDMSR shows as a read of its index.
+  CounterId counter = CounterId::gp(0);
+  const bool pmc =
+      !reg && !msr.write && !(hyperv_ && msr.index >= hyperv_first) && arch::find_pmc(profile_, msr.index, counter);
+  if (!pmc && (!reg || reg.vendor != profile_.vendor)) {
+    ++result_.other_msrs;
+    return;
+  }
+  if (pmc || !constant) pmu_used_ = true;
+
+  constexpr std::uint64_t pmc_key = std::uint64_t{1} << 32;
+  RegisterUse& use = use_of(pmc ? pmc_key + counter.bit() : msr.index, reg);
+  ++(msr.write ? use.writes : use.reads);
+  std::optional<std::uint64_t> first;
+  bool first_faulted = false;
+  for (const auto& lane : vcpu.lanes) {
+    bool faulted = false;
+    std::uint64_t value = 0;
+    if (msr.write) {
+      faulted = !lane->pmu.write_msr(static_cast<Msr>(msr.index), pmu_part(reg, msr.value, profile_)).ok();
+    } else {
+      const auto read = pmc ? lane->pmu.read_pmc(msr.index) : lane->pmu.read_msr(static_cast<Msr>(msr.index));
+      faulted = !read.ok();
+      value = read.value_or(0);
+    }
+    if (!first) {
+      first = value;
+      first_faulted = faulted;
+    } else if (*first != value || first_faulted != faulted) {
+      ++result_.differing_answers;
+    }
+  }
+  if (msr.fault && !first_faulted) ++use.faulted_there;
+  if (!msr.fault && first_faulted) ++use.faulted_here;
+}
+
+RegisterUse& Replay::Engine::use_of(std::uint64_t key, arch::Register reg) {
+  const auto [place, is_new] = register_places_.try_emplace(key, result_.registers.size());
+  if (is_new) {
+    std::string name;
+    if (reg) {
+      name = register_name(reg);
+    } else {
+      const CounterId counter = CounterId::from_bit(static_cast<std::uint32_t>(key));
+      name = fmt::format("RDPMC {}{}", counter.is_fixed() ? "fixed " : "", counter.number());
+    }
+    result_.registers.emplace_back().name = std::move(name);
+  }
+  return result_.registers[place->second];
+}
+
+void Replay::Engine::cpuid(const KvmCpuid& cpuid) {
+  if (pmu_used_ || options_.profile || !seen_.see(cpuid)) return;
+  if (const auto profile = seen_.profile()) set_profile(*profile, ReplayResult::ProfileFrom::cpuid);
+}
+
+void Replay::Engine::set_profile(const Profile& profile, ReplayResult::ProfileFrom from) {
+  result_.profile_from = from;
+  if (profile == profile_) return;
+  profile_ = profile;
+  for (const auto& vcpu : vcpus_) add_lanes(*vcpu);
+}
+
+ReplayResult Replay::Engine::result() const {
+  ReplayResult result = result_;
+  result.profile = profile_;
+  result.vcpus = vcpus_.size();
+  for (const auto& vcpu : vcpus_) result.guest_ns += vcpu->guest_ns;
+  result.exits_ps = model::Prices{options_.platform}.exits(result.pmu_accesses());
+  for (std::size_t i = 0; i < options_.policies.size(); ++i) {
+    PolicyResult policy;
+    policy.name = options_.policies[i].name;
+    policy.policy = options_.policies[i].policy;
+    for (const auto& vcpu : vcpus_) {
+      const Lane& lane = *vcpu->lanes[i];
+      add(policy.calls, lane.host.calls());
+      policy.cost_ps += lane.host.cost_picoseconds();
+      policy.pmis += lane.pmis;
+      for_each_counter(profile_.counters(), [&](CounterId counter) {
+        const Health health = lane.pmu.health(counter);
+        if (health != Health::idle && health != Health::counting) ++policy.unhealthy;
+      });
+    }
+    result.policies.push_back(std::move(policy));
+  }
+  std::ranges::sort(result.registers, [](const RegisterUse& a, const RegisterUse& b) {
+    return a.total() != b.total() ? a.total() > b.total() : a.name < b.name;
+  });
+  return result;
+}
+
+Replay::Replay(ReplayOptions options) : engine_{std::make_unique<Engine>(std::move(options))} {}
+Replay::~Replay() = default;
+std::expected<void, std::string> Replay::take(std::string_view line) { return engine_->take(line); }
+ReplayResult Replay::result() const { return engine_->result(); }
+
+std::uint64_t ReplayResult::pmu_accesses() const {
+  std::uint64_t total = 0;
+  for (const RegisterUse& use : registers) total += use.total();
+  return total;
+}
+
+std::expected<ReplayResult, std::string> replay_trace(const std::string& path, const ReplayOptions& options) {
+  auto input = InputFile::open(path);
+  if (!input) return std::unexpected{input.error()};
+  if (const char* const what = known_binary(input->peek()); what != nullptr) {
+    return std::unexpected{fmt::format("{}: {}", input->name(), what)};
+  }
+  const auto here = [&input](std::string_view what) {
+    return std::unexpected{fmt::format("{}:{}: {}", input->name(), input->line_number(), what)};
+  };
+  Replay replay{options};
+  std::string_view line;
+  for (;;) {
+    switch (input->next(line)) {
+      case InputFile::Next::line:
+        break;
+      case InputFile::Next::end: {
+        ReplayResult result = replay.result();
+        if (result.exits.size() == 0 && result.entries == 0 && result.registers.empty()) {
+          return std::unexpected{fmt::format("{}: no kvm events: record with -e 'kvm:*'", input->name())};
+        }
+        result.trace = input->name();
+        return result;
+      }
+      case InputFile::Next::too_long:
+        return here("a line of more than 64 KiB: not the text of a trace");
+      case InputFile::Next::failed:
+        return input->line_number() <= 1 ? std::unexpected{fmt::format("{}: {}", input->name(), input->error())}
+                                         : here(input->error());
+    }
+    const auto taken = replay.take(line);
+    if (!input->line_complete()) {
+      if (!trimmed(line).empty()) return here("the last line has no end: the file is cut off");
+    } else if (!taken) {
+      return here(taken.error());
+    }
+  }
+}
+
+}  // namespace vpmu::lab

@@ -1,0 +1,124 @@
+// Replay of a recorded guest: what its PMU accesses would ask of a host under several policies.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "host/host_calls.hpp"
+#include "host/model/platform.hpp"
+#include "lab/replay_names.hpp"
+#include "vpmu/policy.hpp"
+#include "vpmu/profile.hpp"
+
+namespace vpmu::lab {
+
+struct ReplayPolicy {
+  std::string name;
+  Policy policy;
+};
+
+struct ReplayOptions {
+  /// The guest's PMU; without one it is taken from the CPUID answers in the trace, else intel-v2 (amd-v2 if the first
+  /// PMU register that the guest touches is AMD's).
+  std::optional<Profile> profile;
+  std::vector<ReplayPolicy> policies;
+  model::Platform platform = model::platforms().front();
+  /// The guest's core and reference clock; without it, the platform's.
+  std::optional<double> mhz;
+  /// Instructions that the guest retires per core cycle, above 0 and at most 1.
+  double ipc = 1.0;
+  /// A time slice ends here if nothing in the trace ends it before.
+  std::uint64_t slice_ns = 4'000'000;
+};
+
+/// Accesses to one PMU register, or RDPMC of one counter.
+struct RegisterUse {
+  std::string name;
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  /// Recorded #GP, served here; and the other way round.
+  std::uint64_t faulted_there = 0;
+  std::uint64_t faulted_here = 0;
+
+  [[nodiscard]] std::uint64_t total() const { return reads + writes; }
+};
+
+struct PolicyResult {
+  std::string name;
+  Policy policy;
+  HostCallCounts calls;
+  std::uint64_t cost_ps = 0;  // modelled, picoseconds: the calls and the register accesses behind them
+  std::uint64_t pmis = 0;
+  std::uint64_t unhealthy = 0;  // counters that the host could not count at the end
+};
+
+/// What a trace was and what came of it. Depends on the trace and the options alone.
+struct ReplayResult {
+  // What the model takes for granted of the guest's instructions, where counting needs it.
+  static constexpr std::uint64_t instructions_per_branch = 5;
+  static constexpr std::uint64_t instructions_per_branch_miss = 250;
+  static constexpr std::uint64_t instructions_per_llc_reference = 100;
+  static constexpr std::uint64_t instructions_per_llc_miss = 500;
+
+  std::string trace;
+  Profile profile;
+  enum class ProfileFrom : std::uint8_t { option, cpuid, registers, fallback } profile_from = ProfileFrom::fallback;
+  model::Platform platform;
+  double core_mhz = 0;  // of the guest
+  double ipc = 1.0;
+
+  std::uint64_t lines = 0;
+  std::uint64_t vcpus = 0;
+  std::uint64_t span_ns = 0;   // from the first event to the last
+  std::uint64_t guest_ns = 0;  // between entries and exits, over all vCPUs
+  std::uint64_t entries = 0;
+  NameCounts exits;           // by reason
+  NameCounts events;          // by name
+  std::uint64_t retired = 0;  // instructions that the VMM completed
+  std::vector<RegisterUse> registers;
+  std::uint64_t other_msrs = 0;      // accesses to MSRs that belong to no PMU
+  std::uint64_t untraced_rdpmc = 0;  // RDPMC exits of which the trace does not say the counter
+  std::vector<PolicyResult> policies;
+
+  // What a reader should know before trusting the rest.
+  std::uint64_t lost_events = 0;
+  std::uint64_t lost_notes = 0;  // lines that say that events were lost
+  std::uint64_t entries_without_exit = 0;
+  std::uint64_t exits_without_entry = 0;
+  std::uint64_t backward_times = 0;
+  std::uint64_t differing_answers = 0;  // reads on which two policies disagree
+
+  [[nodiscard]] std::uint64_t pmu_accesses() const;
+  /// Modelled time of the VM exits that PMU accesses took, picoseconds: the same under every policy.
+  std::uint64_t exits_ps = 0;
+};
+
+/// One replay. Memory does not grow with the trace.
+class Replay {
+ public:
+  static constexpr std::size_t max_vcpus = 256;
+
+  explicit Replay(ReplayOptions options);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  /// Takes the next line of the trace; or says what is wrong with it.
+  std::expected<void, std::string> take(std::string_view line);
+  [[nodiscard]] ReplayResult result() const;
+
+ private:
+  class Engine;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// Replays a file, or standard input if `path` is "-". The error is one line that names the file and, if it has one,
+/// the line.
+std::expected<ReplayResult, std::string> replay_trace(const std::string& path, const ReplayOptions& options);
+
+}  // namespace vpmu::lab
