@@ -77,7 +77,7 @@ Platform generic() {
 
 /// A named machine: the generic one with its own clocks (MHz), and nothing measured on it yet.
 Platform machine(std::string name, std::string title, Vendor vendor, double base, double turbo,
-                 std::string clock_source) {
+                 const std::string& clock_source) {
   Platform p = generic();
   p.name = std::move(name);
   p.title = std::move(title);
