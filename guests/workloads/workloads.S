@@ -191,18 +191,20 @@ steps_addresses:
     jnz 1b
     ret
 
-// A branch that depends on a bit of a congruential generator (Knuth's MMIX), so that no history tells its direction.
-// Its instructions: those of an iteration where it is taken.
-    workload unpredictable, 7, 3, 2, 1
+// A branch that depends on a bit of a congruential generator (Knuth's MMIX), so that no history tells its direction; both
+// ways retire the same.
+    workload unpredictable, 8, 3, 3, 1
     movabs $6364136223846793005, %rcx
     mov %rdi, %rax
 1:  imul %rcx, %rax
     add $1442695, %rax
     bt $62, %rax
     jc 2f
-    jmp 2f
+    nop
+    jmp 3f
 2:  nop
-    dec %rdi
+    jmp 3f
+3:  dec %rdi
     jnz 1b
     ret
 

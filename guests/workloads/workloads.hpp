@@ -41,7 +41,7 @@ extern const Workload pmc_reads_workload;    // exit_pmc
 extern const Workload apic_reads_workload;   // the APIC's page, version register
 extern std::uint32_t exit_msr;
 extern std::uint32_t exit_pmc;
-extern const Workload unpredictable_workload;  // counts are those of no branch not taken
+extern const Workload unpredictable_workload;
 
 /// The address of each instruction of an iteration of `steps`, and of its return.
 extern const std::uint64_t steps_addresses[9];
