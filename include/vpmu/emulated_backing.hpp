@@ -53,6 +53,7 @@ class EmulatedBacking final : public Backing {
   [[nodiscard]] bool counts_the_same(const RegisterFile& registers, CounterId counter) const;
   [[nodiscard]] bool hint_is_in_time(const RegisterFile& registers, CounterId counter) const;
   Result<std::uint64_t, HostError> count(CounterId counter);
+  void take(RegisterFile& registers, CounterId counter, std::uint64_t now);
   void fail(CounterId counter, HostError error);
 
   HostEvents& host_;

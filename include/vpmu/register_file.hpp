@@ -10,6 +10,7 @@
 #include "vpmu/host_events.hpp"
 #include "vpmu/policy.hpp"
 #include "vpmu/profile.hpp"
+#include "vpmu/register_rules.hpp"
 
 namespace vpmu {
 
@@ -113,6 +114,7 @@ class RegisterFile {
   const EventFilter* filter_ = nullptr;
   Profile profile_;
   Policy policy_;
+  arch::RegisterRules rules_;
   std::array<Counter, max_counters> counters_{};
 };
 

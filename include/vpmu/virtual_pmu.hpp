@@ -129,6 +129,9 @@ class VirtualPmu {
 
   Result<std::uint64_t, Fault> read(Msr msr, Access access);
   Status<Fault> write(Msr msr, std::uint64_t value, Access access);
+  [[nodiscard]] bool exists(arch::Register reg) const;
+  [[nodiscard]] bool answers_zero(arch::Register reg, Access access) const;
+  [[nodiscard]] bool takes_nothing(arch::Register reg, std::uint64_t value, Access access) const;
   [[nodiscard]] bool refuses(arch::Register reg, std::uint64_t value, Access access) const;
   std::uint64_t read_counter(CounterId counter);
   void write_counter(CounterId counter, std::uint64_t value);

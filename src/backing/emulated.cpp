@@ -74,7 +74,7 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
       if ((soft_off_ & mask) != 0) return;
       const auto now = host_.peek(event(counter).handle);
       if (now.ok()) {
-        fold(registers, mask);
+        take(registers, counter, *now);
         soft_off_ |= mask;
         return;
       }
@@ -211,21 +211,28 @@ Result<std::uint64_t, HostError> EmulatedBacking::count(CounterId counter) {
   return host_.read(handle);
 }
 
+void EmulatedBacking::take(RegisterFile& registers, CounterId counter, std::uint64_t now) {
+  Event& has = event(counter);
+  const std::uint64_t events = now - has.counted;
+  stale_ &= ~counter.mask();
+  if (events == 0) return;
+  has.counted = now;
+  // The host starts the same period again when one has passed.
+  if (events < has.remaining) {
+    has.remaining -= events;
+  } else {
+    has.remaining = has.period - (events - has.remaining) % has.period;
+  }
+  registers.add(counter, events);
+}
+
 void EmulatedBacking::fold(RegisterFile& registers, CounterSet counters) {
   const CounterSet untracked = policy_.pause == Policy::Pause::untracked ? open_ : 0;
   for_each_counter(counters & (stale_ | untracked) & ~soft_off_, [&](CounterId counter) {
     const auto now = count(counter);
     if (!now) return fail(counter, now.error());
-    Event& has = event(counter);
-    const std::uint64_t events = *now - has.counted;
-    has.counted = *now;
-    // The host starts the same period again when one has passed.
-    has.remaining = events < has.remaining ? has.remaining - events
-                    : has.period != 0      ? has.period - (events - has.remaining) % has.period
-                                           : 0;
-    stale_ &= ~counter.mask();
+    take(registers, counter, *now);
     if ((running_ & counter.mask()) != 0) registers.request_entry();  // it goes stale again there
-    if (events != 0) registers.add(counter, events);
   });
 }
 

@@ -21,18 +21,13 @@ RegisterFile::RegisterFile(const Profile& profile, const Policy& policy) : profi
 }
 
 void RegisterFile::reset() {
-  const EventFilter* const filter = filter_;
-  const Profile profile = profile_;
-  const Policy policy = policy_;
   armed_ = user_ = kernel_ = interrupt_ = 0;
   matching_ = {};
   active_ = requested_ = 0;
   pmi_pending_ = false;
   global_status_ = fixed_ctrl_ = debugctl_ = pebs_enable_ = pebs_data_cfg_ = ds_area_ = 0;
   counters_ = {};
-  filter_ = filter;
-  profile_ = profile;
-  policy_ = policy;
+  rules_ = arch::rules_of(profile_);
   gp_mask_ = width_mask(profile_.gp_width);
   fixed_mask_ = width_mask(profile_.fixed_width);
   global_ctrl_ = arch::reset_global_ctrl(profile_);

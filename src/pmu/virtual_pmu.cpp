@@ -19,10 +19,22 @@ VirtualPmu::~VirtualPmu() { backing_.release(); }
 
 bool VirtualPmu::owns(Msr msr) const {
   const Register reg = arch::find_register(msr);
-  return reg && reg.vendor == profile().vendor;
+  return reg && reg.vendor() == profile().vendor;
 }
 
-bool VirtualPmu::enumerates(Msr msr) const { return arch::enumerates(profile(), arch::find_register(msr)); }
+bool VirtualPmu::enumerates(Msr msr) const { return exists(arch::find_register(msr)); }
+
+bool VirtualPmu::exists(Register reg) const { return (registers_.rules_.of(reg.kind).numbers >> reg.number & 1) != 0; }
+
+// Registers that the profile lacks, and that answer all the same: see arch::reads_zero() and Profile::save_list.
+
+bool VirtualPmu::answers_zero(Register reg, Access access) const {
+  return arch::reads_zero(profile(), reg) || (access == Access::host && arch::in_save_list(profile(), reg));
+}
+
+bool VirtualPmu::takes_nothing(Register reg, std::uint64_t value, Access access) const {
+  return arch::reads_zero(profile(), reg) || (value == 0 && answers_zero(reg, access));
+}
 
 Result<std::uint64_t, Fault> VirtualPmu::read_msr(Msr msr) { return read(msr, Access::guest); }
 Status<Fault> VirtualPmu::write_msr(Msr msr, std::uint64_t value) { return write(msr, value, Access::guest); }
@@ -30,10 +42,10 @@ Result<std::uint64_t, Fault> VirtualPmu::host_read_msr(Msr msr) { return read(ms
 Status<Fault> VirtualPmu::host_write_msr(Msr msr, std::uint64_t value) { return write(msr, value, Access::host); }
 
 Result<std::uint64_t, Fault> VirtualPmu::read_pmc(std::uint32_t ecx, PmcAccess access) {
-  CounterId counter = CounterId::gp(0);
-  if (!arch::find_pmc(profile(), ecx, counter)) return Fault::general_protection;
+  const std::uint32_t bit = arch::find_pmc(profile(), ecx);
+  if (bit == arch::no_counter) return Fault::general_protection;
   if (access.cpl != 0 && access.cr0_pe && !access.cr4_pce) return Fault::general_protection;
-  return read_counter(counter);
+  return read_counter(CounterId::from_bit(bit));
 }
 
 std::uint64_t VirtualPmu::read_counter(CounterId counter) {
@@ -43,9 +55,8 @@ std::uint64_t VirtualPmu::read_counter(CounterId counter) {
 
 Result<std::uint64_t, Fault> VirtualPmu::read(Msr msr, Access access) {
   const Register reg = arch::find_register(msr);
-  if (!arch::enumerates(profile(), reg)) {
-    if (arch::reads_zero(profile(), reg)) return std::uint64_t{0};
-    if (access == Access::host && arch::in_save_list(profile(), reg)) return std::uint64_t{0};
+  if (!exists(reg)) {
+    if (answers_zero(reg, access)) return std::uint64_t{0};
     return Fault::general_protection;
   }
   switch (reg.kind) {
@@ -95,41 +106,25 @@ Result<std::uint64_t, Fault> VirtualPmu::read(Msr msr, Access access) {
 }
 
 bool VirtualPmu::refuses(Register reg, std::uint64_t value, Access access) const {
-  const Profile& has = profile();
+  if ((value & ~registers_.rules_.of(reg.kind).legal) != 0) return true;
   const bool guest = access == Access::guest;
   switch (reg.kind) {
-    case RegisterKind::a_pmc:
-      return (value & ~registers_.gp_mask_) != 0;
     case RegisterKind::perfevtsel:
-      return (value & ~arch::legal_selector(has, CounterId::gp(reg.number))) != 0;
-    case RegisterKind::fixed_ctr_ctrl:
-      return (value & ~arch::legal_fixed_ctrl(has)) != 0;
+      return (value & evtsel::in_tx_cp) != 0 && reg.number != 2;
     case RegisterKind::global_status:
-      return guest || (value & ~arch::legal_global_status(has)) != 0;
+      return guest;
     case RegisterKind::amd_global_status:
-      return !guest && (value & ~arch::legal_global_status(has)) != 0;
-    case RegisterKind::global_ctrl:
-      return (value & ~arch::legal_global_ctrl(has)) != 0;
-    case RegisterKind::global_ovf_ctrl:
-      return (value & ~arch::legal_global_ovf_ctrl(has)) != 0;
-    case RegisterKind::global_status_set:
-      return (value & ~arch::legal_global_status_set(has)) != 0;
+      return !guest && (value & ~arch::legal_global_status(profile())) != 0;
     case RegisterKind::global_inuse:
       return true;
-    case RegisterKind::pebs_enable:
-      return (value & ~arch::legal_pebs_enable(has)) != 0;
-    case RegisterKind::pebs_data_cfg:
-      return (value & ~arch::legal_pebs_data_cfg()) != 0;
     case RegisterKind::ds_area:
       return !is_canonical(value);
     case RegisterKind::perf_capabilities:
-      return guest || value != has.perf_capabilities;
-    case RegisterKind::debugctl:
-      return (value & ~arch::legal_debugctl(has)) != 0;
+      return guest || value != profile().perf_capabilities;
     case RegisterKind::misc_enable: {
       constexpr std::uint64_t ours =
           misc_enable::perfmon_available | misc_enable::bts_unavailable | misc_enable::pebs_unavailable;
-      return (value & ours) != arch::misc_enable_bits(has);
+      return (value & ours) != arch::misc_enable_bits(profile());
     }
     default:
       return false;
@@ -138,9 +133,8 @@ bool VirtualPmu::refuses(Register reg, std::uint64_t value, Access access) const
 
 Status<Fault> VirtualPmu::write(Msr msr, std::uint64_t value, Access access) {
   const Register reg = arch::find_register(msr);
-  if (!arch::enumerates(profile(), reg)) {
-    if (arch::reads_zero(profile(), reg)) return {};
-    if (access == Access::host && value == 0 && arch::in_save_list(profile(), reg)) return {};
+  if (!exists(reg)) {
+    if (takes_nothing(reg, value, access)) return {};
     return Fault::general_protection;
   }
   if (refuses(reg, value, access)) return Fault::general_protection;
@@ -179,7 +173,7 @@ Status<Fault> VirtualPmu::write(Msr msr, std::uint64_t value, Access access) {
       break;
     case RegisterKind::global_ctrl:
     case RegisterKind::amd_global_ctl:
-      registers_.global_ctrl_ = value & arch::legal_global_ctrl(profile());
+      registers_.global_ctrl_ = value & profile().counters();
       registers_.refresh();
       break;
     case RegisterKind::global_ovf_ctrl:
@@ -279,10 +273,8 @@ bool VirtualPmu::is_canonical(std::uint64_t address) {
 
 Status<PostError> VirtualPmu::post_write(Msr msr, std::uint64_t value) {
   const Register reg = arch::find_register(msr);
-  const bool takes = arch::enumerates(profile(), reg)
-                         ? !refuses(reg, value, Access::host)
-                         : arch::reads_zero(profile(), reg) || (value == 0 && arch::in_save_list(profile(), reg));
-  if (!takes) return PostError::refused;
+  const bool taken = exists(reg) ? !refuses(reg, value, Access::host) : takes_nothing(reg, value, Access::host);
+  if (!taken) return PostError::refused;
   if (!mailbox_.post({msr, value})) return PostError::full;
   return {};
 }

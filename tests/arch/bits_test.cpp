@@ -80,20 +80,17 @@ TEST(LegalBits, MiscEnableSaysWhatCpuidSays) {
 }
 
 TEST(Rdpmc, IntelTakesTypeAndNumberAndAmdAPlainIndex) {
-  CounterId counter = CounterId::gp(0);
   const Profile& intel = profile_of("intel-v2");
-  ASSERT_TRUE(arch::find_pmc(intel, 7, counter));
-  EXPECT_EQ(counter, CounterId::gp(7));
-  ASSERT_TRUE(arch::find_pmc(intel, 0x40000002, counter));
-  EXPECT_EQ(counter, CounterId::fixed(2));
+  EXPECT_EQ(arch::find_pmc(intel, 7), CounterId::gp(7).bit());
+  EXPECT_EQ(arch::find_pmc(intel, 0x40000002), CounterId::fixed(2).bit());
   for (const std::uint32_t ecx : {8U, 0x40000003U, 0x40000010U, 0x10000U, 0x20000000U, 0x80000000U, 0xC0000000U, ~0U}) {
-    EXPECT_FALSE(arch::find_pmc(intel, ecx, counter)) << std::hex << ecx;
+    EXPECT_EQ(arch::find_pmc(intel, ecx), arch::no_counter) << std::hex << ecx;
   }
   const Profile& amd = profile_of("amd-v2");
-  ASSERT_TRUE(arch::find_pmc(amd, 5, counter));
-  for (const std::uint32_t ecx : {6U, 0x40000000U, ~0U}) EXPECT_FALSE(arch::find_pmc(amd, ecx, counter));
-  EXPECT_FALSE(arch::find_pmc(profile_of("intel-v1"), 0x40000000, counter));
-  EXPECT_FALSE(arch::find_pmc(profile_of("none"), 0, counter));
+  EXPECT_EQ(arch::find_pmc(amd, 5), CounterId::gp(5).bit());
+  for (const std::uint32_t ecx : {6U, 0x40000000U, ~0U}) EXPECT_EQ(arch::find_pmc(amd, ecx), arch::no_counter);
+  EXPECT_EQ(arch::find_pmc(profile_of("intel-v1"), 0x40000000), arch::no_counter);
+  EXPECT_EQ(arch::find_pmc(profile_of("none"), 0), arch::no_counter);
 }
 
 }  // namespace

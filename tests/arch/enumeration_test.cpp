@@ -87,7 +87,7 @@ TEST(Enumeration, NoIndexOfAll32BitsBeyondTheTableIsARegister) {
   GTEST_SKIP() << "all 2^32 indices take minutes in a debug build; the release build looks at them";
 #endif
   std::map<std::uint32_t, bool> table;
-  for (const auto& row : arch::register_table()) {
+  for (const auto& row : arch::register_rows) {
     for (std::uint32_t n = 0; n < row.msrs.count; ++n) table[index_of(row.msrs[n])] = true;
   }
   std::uint64_t found = 0;
@@ -100,7 +100,7 @@ TEST(Enumeration, NoIndexOfAll32BitsBeyondTheTableIsARegister) {
 
 TEST(Enumeration, NoIndexStandsInTwoRows) {
   std::map<std::uint32_t, std::string> owner;
-  for (const auto& row : arch::register_table()) {
+  for (const auto& row : arch::register_rows) {
     for (std::uint32_t n = 0; n < row.msrs.count; ++n) {
       EXPECT_TRUE(owner.emplace(index_of(row.msrs[n]), row.name).second) << row.name << " " << n;
     }

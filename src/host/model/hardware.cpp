@@ -82,9 +82,9 @@ Status<Fault> HardwarePmu::write_msr(Msr msr, std::uint64_t value) {
 
 Result<std::uint64_t, Fault> HardwarePmu::read_pmc(std::uint32_t ecx) {
   ++accesses_.rdpmc;
-  auto counter = CounterId::gp(0);
-  if (!arch::find_pmc(profile_, ecx, counter)) return Fault::general_protection;
-  return at(counter).value;
+  const std::uint32_t bit = arch::find_pmc(profile_, ecx);
+  if (bit == arch::no_counter) return Fault::general_protection;
+  return at(CounterId::from_bit(bit)).value;
 }
 
 Status<Fault> HardwarePmu::load_global_ctrl(std::uint64_t value) {
