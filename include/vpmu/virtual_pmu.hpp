@@ -6,6 +6,7 @@
 #include "vpmu/backing.hpp"
 #include "vpmu/counter.hpp"
 #include "vpmu/event_filter.hpp"
+#include "vpmu/fault.hpp"
 #include "vpmu/mailbox.hpp"
 #include "vpmu/msr.hpp"
 #include "vpmu/policy.hpp"
@@ -18,12 +19,6 @@ namespace vpmu {
 namespace arch {
 struct Register;
 }
-
-/// Why an access has no answer.
-enum class Fault : std::uint8_t {
-  /// A guest access: inject #GP(0). A host access: the register or the value is refused.
-  general_protection,
-};
 
 /// Why post_write() took nothing.
 enum class PostError : std::uint8_t {

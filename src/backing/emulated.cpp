@@ -81,7 +81,10 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
     }
     if ((soft_off_ & mask) != 0) resume_soft(counter);
     disable(counter);
-    if (policy_.pause == Policy::Pause::untracked) fold(registers, mask);
+    // Events by emulation may have brought about an overflow that no hint announces: within the tolerance it can wait.
+    if (policy_.pause == Policy::Pause::untracked || registers.outstanding(counter) > registers.tolerance(counter)) {
+      fold(registers, mask);
+    }
     return;
   }
   if (policy_.pause == Policy::Pause::untracked) {

@@ -12,7 +12,7 @@
 #include "vpmu/msr.hpp"
 #include "vpmu/profile.hpp"
 #include "vpmu/result.hpp"
-#include "vpmu/virtual_pmu.hpp"
+#include "vpmu/fault.hpp"
 
 namespace vpmu::model {
 
