@@ -97,7 +97,9 @@ struct Rig {
   static constexpr u64 gdt = 0x1000, idt = 0x2000, tss = 0x3000, handlers = 0x4000;
   static constexpr u16 cs64 = 0x08, ds = 0x10, user_ds = 0x23, user_cs64 = 0x2b, cs32 = 0x30, tss_selector = 0x40;
 
-  explicit Rig(const CpuOptions& options = {}) : memory(16), cpu(memory, sink, environment, options) { start64(); }
+  explicit Rig(const CpuOptions& options = {}, u64 mib = 16) : memory(mib), cpu(memory, sink, environment, options) {
+    start64();
+  }
 
   void put(u64 at, std::initializer_list<unsigned> bytes) {
     for (const unsigned each : bytes) *memory.at(at++) = static_cast<u8>(each);
@@ -159,6 +161,12 @@ struct Rig {
     s.limit = 0xffffffff;
     s.usable = true;
     cpu.state().segment(which) = s;
+  }
+
+  /// 32-bit code under the 64-bit system.
+  void compatibility_mode() {
+    load(Seg::cs, cs32, 0x9b, 0xc);
+    cpu.state_changed();
   }
 
   void user_mode() {

@@ -48,7 +48,7 @@ void* Core::allocate(std::size_t bytes) {
   bytes = (bytes + 63) & ~std::size_t{63};
   if (arena.empty() || arena_used + bytes > arena_chunk) {
     if (arena.size() >= max_chunks) return nullptr;
-    arena.push_back(std::make_unique<u8[]>(arena_chunk + 64));
+    arena.push_back(std::make_unique_for_overwrite<u8[]>(arena_chunk + 64));
     arena_used = 0;
   }
   void* place = arena.back().get() + arena_used;
@@ -62,7 +62,7 @@ void Core::drop_all_blocks() {
   }
   blocks_of_page.clear();
   std::fill(buckets.begin(), buckets.end(), nullptr);
-  arena.clear();
+  if (arena.size() > 1) arena.resize(1);
   arena_used = 0;
   jumps.fill({});
   new_epoch();

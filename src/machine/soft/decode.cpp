@@ -266,7 +266,7 @@ class Selector {
   /// 0 for a 32-bit stack, 1 for a 64-bit one, -1 if only the general path will do.
   [[nodiscard]] int stack() const {
     if (segmented_) return -1;
-    if (wide_) return i_.stack_bytes == 8 ? 1 : -1;
+    if (wide_) return i_.operand_bytes != 2 ? 1 : -1;
     return i_.operand_bytes == 4 ? 0 : -1;
   }
 

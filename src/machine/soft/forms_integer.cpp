@@ -83,8 +83,10 @@ void xadd(Core& c, const Insn& i) {
     const T a = static_cast<T>(c.get_for_write(i, 0));
     const T b = static_cast<T>(c.get(i, 1));
     const T sum = alu<Alu::add, T>(c.fl, a, b);
+    // Memory first: the register may be part of its address. Of one register with itself the sum stays.
+    if (i.op[0].kind == Operand::Kind::mem) c.set(i, 0, sum);
     c.set(i, 1, a);
-    c.set(i, 0, sum);
+    if (i.op[0].kind != Operand::Kind::mem) c.set(i, 0, sum);
   });
 }
 
