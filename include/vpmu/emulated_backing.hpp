@@ -31,13 +31,15 @@ class EmulatedBacking final : public Backing {
   [[nodiscard]] Health health(CounterId counter) const override { return health_[counter.slot()]; }
 
  private:
-  /// The host event of a counter. Its hint is due `remaining` events after the `counted`-th.
+  /// The host event of a counter. Its hint is due `remaining` events after the `counted`-th, `early` events before the
+  /// guest's overflow.
   struct Event {
     HostEvent handle = HostEvent::none;
     std::uint64_t select = 0;     // HostEventSpec::select that it counts
     std::uint64_t counted = 0;    // the host's count, as last folded
     std::uint64_t period = 0;     // as last set
     std::uint64_t remaining = 0;  // 0: not known
+    std::uint64_t early = 0;      // events that ran while the guest's counter was off
   };
 
   [[nodiscard]] Event& event(CounterId counter) { return events_[counter.slot()]; }

@@ -59,7 +59,12 @@ void EmulatedBacking::turn_on(RegisterFile& registers, CounterId counter) {
       set_distance(registers, counter);
     }
   }
-  if ((open_ & mask) != 0 && (running_ & mask) == 0) enable(counter);
+  if ((open_ & mask) == 0) return;
+  if ((running_ & mask) == 0) {
+    enable(counter);
+  } else {
+    health_[counter.slot()] = Health::counting;
+  }
 }
 
 void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
@@ -98,7 +103,7 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   const std::uint64_t period = registers.distance(counter);
   const auto opened = host_.open(spec, period);
   if (!opened) return fail(counter, opened.error());
-  event(counter) = {.handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period};
+  event(counter) = {.handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};
   const CounterSet mask = counter.mask();
   open_ |= mask;
   user_ = spec.user ? user_ | mask : user_ & ~mask;
@@ -144,7 +149,12 @@ void EmulatedBacking::resume_soft(CounterId counter) {
   // What ran while the guest's counter was off is not the guest's, but brought the hint nearer.
   const std::uint64_t skipped = *now - has.counted;
   has.counted = *now;
-  has.remaining = skipped < has.remaining ? has.remaining - skipped : 0;
+  if (skipped < has.remaining) {
+    has.remaining -= skipped;
+    has.early += skipped;
+  } else {
+    has.remaining = 0;
+  }
 }
 
 bool EmulatedBacking::counts_the_same(const RegisterFile& registers, CounterId counter) const {
@@ -155,10 +165,12 @@ bool EmulatedBacking::counts_the_same(const RegisterFile& registers, CounterId c
 
 bool EmulatedBacking::hint_is_in_time(const RegisterFile& registers, CounterId counter) const {
   // Both sides lag by what has not been folded, so that they compare without a read. Events by emulation bring the
-  // overflow nearer and not the hint: by so much it may be late.
+  // overflow nearer and not the hint, which comes late by so much; a soft pause brings the hint nearer and not the
+  // overflow: an early hint costs a look. Any other difference is a new value.
+  const Event& has = events_[counter.slot()];
   const std::uint64_t late = registers.outstanding(counter);
-  return late <= registers.tolerance(counter) &&
-         events_[counter.slot()].remaining == registers.distance(counter) + late;
+  return has.remaining != 0 && late <= registers.tolerance(counter) &&
+         has.remaining + has.early == registers.distance(counter) + late;
 }
 
 void EmulatedBacking::set_distance(RegisterFile& registers, CounterId counter) {
@@ -169,6 +181,7 @@ void EmulatedBacking::set_distance(RegisterFile& registers, CounterId counter) {
   const auto done = host_.set_period(has.handle, has.period);
   if (!done) return fail(counter, done.error());
   has.remaining = has.period;
+  has.early = 0;
   registers.armed(counter);
 }
 
@@ -225,6 +238,7 @@ void EmulatedBacking::take(RegisterFile& registers, CounterId counter, std::uint
     has.remaining -= events;
   } else {
     has.remaining = has.period - (events - has.remaining) % has.period;
+    has.early = 0;
   }
   registers.add(counter, events);
 }
