@@ -1,6 +1,7 @@
 // What one access costs, on a host that costs nothing: the PMU's own work.
 //
-// Beside each stands the peer's figure of docs/performance.md, measured on another run of another machine: compare ratios.
+// Beside each stands the peer's figure of docs/performance.md, measured on another run of another machine: compare
+// ratios.
 #include <benchmark/benchmark.h>
 
 #include "fakes/fake_host.hpp"

@@ -31,13 +31,11 @@ EventFilter filter_of(std::size_t size) {
 struct Bench {
   Bench(Policy::Retire retire, std::size_t filter_size, std::uint32_t matching_gp, std::uint32_t other_gp,
         std::uint64_t fixed_ctrl)
-      : filter{filter_of(filter_size)},
-        backing{host},
-        pmu{find_profile("intel-v2")->profile, backing, [&] {
-              Policy policy;
-              policy.retire = retire;
-              return policy;
-            }()} {
+      : filter{filter_of(filter_size)}, backing{host}, pmu{find_profile("intel-v2")->profile, backing, [&] {
+                                                             Policy policy;
+                                                             policy.retire = retire;
+                                                             return policy;
+                                                           }()} {
     host.set_logging(false);
     if (filter_size > 0) pmu.set_filter(&filter);
     for (std::uint32_t n = 0; n < matching_gp + other_gp; ++n) {

@@ -30,17 +30,17 @@ struct FilterRequest {
   std::uint32_t flags = 0;
   /// Bit n: fixed counter n is listed. Judged apart from the events.
   std::uint32_t fixed_bitmap = 0;
-  /// Without masked_events: event select in bits 7:0 (AMD also 35:32) and unit mask in 15:8; an entry with any other bit
-  /// set matches nothing. With it: see masked_entry().
+  /// Without masked_events: event select in bits 7:0 (AMD also 35:32) and unit mask in 15:8; an entry with any other
+  /// bit set matches nothing. With it: see masked_entry().
   const std::uint64_t* events = nullptr;
   std::size_t event_count = 0;
 };
 
-/// A masked entry (select bits 11:8 on AMD alone): matches events of this select whose unit mask, ANDed with `mask`, equals `match`. An event is listed
-/// if an including entry matches it and no excluding one does.
+/// A masked entry (select bits 11:8 on AMD alone): matches events of this select whose unit mask, ANDed with `mask`,
+/// equals `match`. An event is listed if an including entry matches it and no excluding one does.
 constexpr std::uint64_t masked_entry(std::uint32_t select, std::uint8_t mask, std::uint8_t match, bool exclude) {
-  return (select & 0xFFU) | std::uint64_t{select & 0xF00U} << 24 | std::uint64_t{match} << 8 | std::uint64_t{mask} << 56 |
-         std::uint64_t{exclude} << 55;
+  return (select & 0xFFU) | std::uint64_t{select & 0xF00U} << 24 | std::uint64_t{match} << 8 |
+         std::uint64_t{mask} << 56 | std::uint64_t{exclude} << 55;
 }
 
 /// A loaded filter. A new one lets everything through. Caller-owned and of fixed size; while a PMU uses it, only

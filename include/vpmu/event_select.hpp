@@ -21,12 +21,12 @@ inline constexpr std::uint64_t any_thread = 1U << 21;  // Intel, perfmon v3 and 
 inline constexpr std::uint64_t enable = 1U << 22;
 inline constexpr std::uint64_t invert = 1U << 23;
 inline constexpr std::uint64_t counter_mask = 0xFF000000;
-inline constexpr std::uint64_t in_tx = 1ULL << 32;          // Intel with TSX
-inline constexpr std::uint64_t in_tx_cp = 1ULL << 33;       // Intel with TSX, counter 2 alone
+inline constexpr std::uint64_t in_tx = 1ULL << 32;            // Intel with TSX
+inline constexpr std::uint64_t in_tx_cp = 1ULL << 33;         // Intel with TSX, counter 2 alone
 inline constexpr std::uint64_t adaptive_record = 1ULL << 34;  // Intel with PEBS baseline
-inline constexpr std::uint64_t event_high = 0xFULL << 32;   // AMD: event select bits 11:8
-inline constexpr std::uint64_t guest_only = 1ULL << 40;     // AMD with SVM
-inline constexpr std::uint64_t host_only = 1ULL << 41;      // AMD with SVM
+inline constexpr std::uint64_t event_high = 0xFULL << 32;     // AMD: event select bits 11:8
+inline constexpr std::uint64_t guest_only = 1ULL << 40;       // AMD with SVM
+inline constexpr std::uint64_t host_only = 1ULL << 41;        // AMD with SVM
 
 /// The bits that name an event for the counting of emulated instructions (FACTS: edge, invert and counter mask do not
 /// matter there).

@@ -8,12 +8,12 @@ namespace vpmu {
 /// A model-specific register. Any 32-bit index is a value; those with a name here belong to a PMU.
 /// Sources: Intel SDM volume 3, chapter "Performance Monitoring" and volume 4; AMD APM volume 2, section 13.2.
 enum class Msr : std::uint32_t {
-  ia32_misc_enable = 0x1A0,        // any Intel PMU
-  ia32_debugctl = 0x1D9,           // perfmon v2, for the freeze bits
-  ia32_perf_capabilities = 0x345,  // CPUID.1:ECX.PDCM[15]
-  ia32_fixed_ctr_ctrl = 0x38D,     // perfmon v2
-  ia32_perf_global_status = 0x38E, // perfmon v2
-  ia32_perf_global_ctrl = 0x38F,   // perfmon v2
+  ia32_misc_enable = 0x1A0,             // any Intel PMU
+  ia32_debugctl = 0x1D9,                // perfmon v2, for the freeze bits
+  ia32_perf_capabilities = 0x345,       // CPUID.1:ECX.PDCM[15]
+  ia32_fixed_ctr_ctrl = 0x38D,          // perfmon v2
+  ia32_perf_global_status = 0x38E,      // perfmon v2
+  ia32_perf_global_ctrl = 0x38F,        // perfmon v2
   ia32_perf_global_ovf_ctrl = 0x390,    // perfmon v2; IA32_PERF_GLOBAL_STATUS_RESET from v4
   ia32_perf_global_status_set = 0x391,  // perfmon v4
   ia32_perf_global_inuse = 0x392,       // perfmon v4
@@ -38,13 +38,13 @@ struct MsrArray {
   constexpr Msr operator[](std::uint32_t n) const { return static_cast<Msr>(first + n * stride); }
 };
 
-inline constexpr MsrArray ia32_pmc{0xC1, 1, 16};           // CPUID.0AH:EAX[15:8] counters
-inline constexpr MsrArray ia32_perfevtsel{0x186, 1, 16};   // CPUID.0AH:EAX[15:8] counters
-inline constexpr MsrArray ia32_fixed_ctr{0x309, 1, 8};     // perfmon v2 with CPUID.0AH:EDX[4:0]; v5 also ECX
-inline constexpr MsrArray ia32_a_pmc{0x4C1, 1, 16};        // PERF_CAPABILITIES.FW_WRITE[13]
-inline constexpr MsrArray amd_k7_perf_ctl{0xC0010000, 1, 4};    // every AMD processor
-inline constexpr MsrArray amd_k7_perf_ctr{0xC0010004, 1, 4};    // every AMD processor
-inline constexpr MsrArray amd_core_perf_ctl{0xC0010200, 2, 16}; // CPUID.80000001:ECX.PerfCtrExtCore[23]
-inline constexpr MsrArray amd_core_perf_ctr{0xC0010201, 2, 16}; // CPUID.80000001:ECX.PerfCtrExtCore[23]
+inline constexpr MsrArray ia32_pmc{0xC1, 1, 16};                 // CPUID.0AH:EAX[15:8] counters
+inline constexpr MsrArray ia32_perfevtsel{0x186, 1, 16};         // CPUID.0AH:EAX[15:8] counters
+inline constexpr MsrArray ia32_fixed_ctr{0x309, 1, 8};           // perfmon v2 with CPUID.0AH:EDX[4:0]; v5 also ECX
+inline constexpr MsrArray ia32_a_pmc{0x4C1, 1, 16};              // PERF_CAPABILITIES.FW_WRITE[13]
+inline constexpr MsrArray amd_k7_perf_ctl{0xC0010000, 1, 4};     // every AMD processor
+inline constexpr MsrArray amd_k7_perf_ctr{0xC0010004, 1, 4};     // every AMD processor
+inline constexpr MsrArray amd_core_perf_ctl{0xC0010200, 2, 16};  // CPUID.80000001:ECX.PerfCtrExtCore[23]
+inline constexpr MsrArray amd_core_perf_ctr{0xC0010201, 2, 16};  // CPUID.80000001:ECX.PerfCtrExtCore[23]
 
 }  // namespace vpmu

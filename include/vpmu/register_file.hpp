@@ -28,7 +28,8 @@ class RegisterFile {
 
   // --- What a backing asks ---
 
-  /// Counters that count now: enabled here and globally, at some privilege level, let through by the filter, not frozen.
+  /// Counters that count now: enabled here and globally, at some privilege level, let through by the filter, not
+  /// frozen.
   [[nodiscard]] CounterSet active() const { return active_; }
   /// The guest's value, without what the host has counted since the last fold.
   [[nodiscard]] std::uint64_t value(CounterId counter) const { return counters_[counter.slot()].value; }

@@ -10,8 +10,8 @@ namespace vpmu::arch {
 enum class RegisterKind : std::uint8_t {
   none,
   // Intel
-  pmc,             // IA32_PMCn by its legacy, 32-bit write
-  a_pmc,           // the same counter, full width
+  pmc,    // IA32_PMCn by its legacy, 32-bit write
+  a_pmc,  // the same counter, full width
   perfevtsel,
   fixed_ctr,
   fixed_ctr_ctrl,

@@ -43,8 +43,8 @@ struct PmcAccess {
 /// A virtual PMU: register file, counters, overflow and interrupts of one vCPU.
 ///
 /// Place it anywhere; it allocates nothing, throws nothing, makes no system call of its own, and reaches the host only
-/// through its backing: in enter(), leave(), sched_out(), reset() and its kin, and where an access needs a count. All calls
-/// but post_write() come from the vCPU's thread, or while the vCPU is stopped.
+/// through its backing: in enter(), leave(), sched_out(), reset() and its kin, and where an access needs a count. All
+/// calls but post_write() come from the vCPU's thread, or while the vCPU is stopped.
 class VirtualPmu {
  public:
   /// `profile` must pass check(). The backing serves this PMU alone and outlives it.
@@ -77,8 +77,8 @@ class VirtualPmu {
 
   // --- The life of a vCPU ---
 
-  /// The VMM completed an instruction, or took a branch, for the guest, and it took effect. `cpl`: a callable that gives
-  /// the privilege level at which it began; called only if a counter tells user from kernel.
+  /// The VMM completed an instruction, or took a branch, for the guest, and it took effect. `cpl`: a callable that
+  /// gives the privilege level at which it began; called only if a counter tells user from kernel.
   template <class CplSource>
   void retire(EmulatedEvent event, CplSource&& cpl) {
     const auto& matches = registers_.retire_[static_cast<std::size_t>(event)];

@@ -139,15 +139,15 @@ std::uint64_t misc_enable_bits(const Profile& profile);
 /// GLOBAL_CTRL after RESET: all general-purpose counters on.
 std::uint64_t reset_global_ctrl(const Profile& profile);
 
-/// What a profile makes of each kind of register, worked out once: which numbers of it exist, and which bits a write may
-/// set.
+/// What a profile makes of each kind of register, worked out once: which numbers of it exist, and which bits a write
+/// may set.
 RegisterRules rules_of(const Profile& profile);
 
 /// What RDPMC reads where there is no counter.
 inline constexpr std::uint32_t no_counter = ~0U;
 
-/// The bit, as in a CounterSet, of the counter that RDPMC reads with this ECX, or no_counter (#GP). Intel: ECX[31:16] is
-/// the type, 0 general purpose and 0x4000 fixed (SDM volume 2, RDPMC). AMD: a plain index.
+/// The bit, as in a CounterSet, of the counter that RDPMC reads with this ECX, or no_counter (#GP). Intel: ECX[31:16]
+/// is the type, 0 general purpose and 0x4000 fixed (SDM volume 2, RDPMC). AMD: a plain index.
 inline std::uint32_t find_pmc(const Profile& profile, std::uint32_t ecx) {
   constexpr std::uint32_t fixed_type = 0x40000000;
   if (ecx < profile.gp_counters) return ecx;

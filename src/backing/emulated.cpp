@@ -103,7 +103,8 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   const std::uint64_t period = registers.distance(counter);
   const auto opened = host_.open(spec, period);
   if (!opened) return fail(counter, opened.error());
-  event(counter) = {.handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};
+  event(counter) = {
+      .handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};
   const CounterSet mask = counter.mask();
   open_ |= mask;
   user_ = spec.user ? user_ | mask : user_ & ~mask;
@@ -204,8 +205,8 @@ void EmulatedBacking::leave(RegisterFile& registers) {
     fold(registers, mask);
     if ((open_ & mask) == 0) return;
     const bool overflowed = registers.distance(counter) > before;
-    // A hint that came early, or a host that now waits for longer than the guest's counter has to go, must be corrected;
-    // a host that hints too early next time only costs a look.
+    // A hint that came early, or a host that now waits for longer than the guest's counter has to go, must be
+    // corrected; a host that hints too early next time only costs a look.
     if (!overflowed || event(counter).remaining > registers.distance(counter)) {
       event(counter).remaining = 0;
       registers.request(mask);

@@ -110,8 +110,8 @@ void RegisterFile::local_change(CounterId counter) {
   const bool user = counter.is_fixed() ? (field & fixed_ctrl::user) != 0 : (selector & evtsel::user) != 0;
   const bool kernel = counter.is_fixed() ? (field & fixed_ctrl::kernel) != 0 : (selector & evtsel::kernel) != 0;
   const bool enabled = (user || kernel) && (counter.is_fixed() || (selector & evtsel::enable) != 0);
-  const bool passes = filter_ == nullptr || (counter.is_fixed() ? filter_->allows_fixed(counter.number())
-                                                                : filter_->allows(selector));
+  const bool passes =
+      filter_ == nullptr || (counter.is_fixed() ? filter_->allows_fixed(counter.number()) : filter_->allows(selector));
   assign(user_, mask, user);
   assign(kernel_, mask, kernel);
   assign(armed_, mask, enabled && passes);
@@ -119,9 +119,9 @@ void RegisterFile::local_change(CounterId counter) {
          counter.is_fixed() ? (field & fixed_ctrl::interrupt) != 0 : (selector & evtsel::interrupt) != 0);
   for (std::size_t i = 0; i < emulated_event_count; ++i) {
     const arch::EventKind kind = kind_of(static_cast<EmulatedEvent>(i));
-    const bool matches = counter.is_fixed()
-                             ? counter.number() < arch::fixed_events.size() && arch::fixed_events[counter.number()] == kind
-                             : (selector & evtsel::code) == arch::event_code(profile_.vendor, kind);
+    const bool matches = counter.is_fixed() ? counter.number() < arch::fixed_events.size() &&
+                                                  arch::fixed_events[counter.number()] == kind
+                                            : (selector & evtsel::code) == arch::event_code(profile_.vendor, kind);
     assign(matching_[i], mask, matches);
   }
 }

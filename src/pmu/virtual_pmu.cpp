@@ -257,10 +257,9 @@ std::uint64_t VirtualPmu::in_use() const {
   constexpr std::uint64_t pmi_in_use = 1ULL << 63;
   std::uint64_t used = registers_.interrupt_ != 0 || registers_.pebs_enable_ != 0 ? pmi_in_use : 0;
   for_each_counter(profile().counters(), [&](CounterId counter) {
-    const std::uint64_t field =
-        counter.is_fixed() ? fixed_ctrl::field(registers_.fixed_ctrl_, counter.number()) &
-                                 (fixed_ctrl::kernel | fixed_ctrl::user)
-                           : registers_.selector(counter) & evtsel::event;
+    const std::uint64_t field = counter.is_fixed() ? fixed_ctrl::field(registers_.fixed_ctrl_, counter.number()) &
+                                                         (fixed_ctrl::kernel | fixed_ctrl::user)
+                                                   : registers_.selector(counter) & evtsel::event;
     if (field != 0) used |= counter.mask();
   });
   return used;

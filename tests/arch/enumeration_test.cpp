@@ -49,8 +49,11 @@ void expect_law(const std::string& name, const Profile& profile) {
     return found != expected.end() && found->second;
   };
   // Everything around each block of PMU registers, and the indices that RDPMC stands behind.
-  constexpr std::array<std::pair<std::uint32_t, std::uint32_t>, 5> stretches{
-      {{0, 0x700}, {0x40000000, 0x40000010}, {0xC00002F0, 0xC0000310}, {0xC000FFF0, 0xC0010240}, {0xFFFFFFF0, 0xFFFFFFFF}}};
+  constexpr std::array<std::pair<std::uint32_t, std::uint32_t>, 5> stretches{{{0, 0x700},
+                                                                              {0x40000000, 0x40000010},
+                                                                              {0xC00002F0, 0xC0000310},
+                                                                              {0xC000FFF0, 0xC0010240},
+                                                                              {0xFFFFFFF0, 0xFFFFFFFF}}};
   for (const auto& [first, last] : stretches) {
     for (std::uint64_t index = first; index <= last; ++index) {
       const auto msr = static_cast<Msr>(index);
@@ -111,8 +114,7 @@ TEST(Enumeration, K7RegistersReadZeroOnAnAmdVcpuWithoutAPmu) {
   for (const auto& named : named_profiles()) {
     for (std::uint32_t n = 0; n < 8; ++n) {
       const arch::Register reg = arch::find_register(static_cast<Msr>(0xC0010000 + n));
-      EXPECT_EQ(arch::reads_zero(named.profile, reg),
-                named.profile.vendor == Vendor::amd && !named.profile.present())
+      EXPECT_EQ(arch::reads_zero(named.profile, reg), named.profile.vendor == Vendor::amd && !named.profile.present())
           << named.name;
     }
     EXPECT_FALSE(arch::reads_zero(named.profile, arch::find_register(amd_core_perf_ctl[0]))) << named.name;

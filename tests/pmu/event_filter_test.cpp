@@ -80,8 +80,9 @@ TEST(EventFilter, ANewOneLetsEverythingThrough) {
 TEST(EventFilter, AMalformedRequestIsRefusedAndTheOldFilterStays) {
   EventFilter filter;
   const std::uint64_t instructions_only = instructions_code;
-  ASSERT_TRUE(filter.load(Vendor::intel, {.action = FilterRequest::allow, .events = &instructions_only, .event_count = 1})
-                  .ok());
+  ASSERT_TRUE(
+      filter.load(Vendor::intel, {.action = FilterRequest::allow, .events = &instructions_only, .event_count = 1})
+          .ok());
   const auto expect_refused = [&](const FilterRequest& request, FilterError error) {
     const auto result = filter.load(Vendor::intel, request);
     ASSERT_FALSE(result.ok());
@@ -96,8 +97,8 @@ TEST(EventFilter, AMalformedRequestIsRefusedAndTheOldFilterStays) {
 
   const std::uint64_t entries[] = {masked_entry(0xC0, 0xFF, 0, false), 1ULL << 16};
   std::size_t bad = 0;
-  const auto result = filter.load(
-      Vendor::intel, {.flags = FilterRequest::masked_events, .events = entries, .event_count = 2}, &bad);
+  const auto result =
+      filter.load(Vendor::intel, {.flags = FilterRequest::masked_events, .events = entries, .event_count = 2}, &bad);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error(), FilterError::stray_bit);
   EXPECT_EQ(bad, 1U);

@@ -25,10 +25,12 @@ TEST(Health, SaysThatACounterIsIdleAndThenThatItCounts) {
 }
 
 TEST(Health, SaysWhyAnEventWasRefused) {
-  const std::pair<HostError, Health> expected[] = {
-      {HostError::no_counter, Health::no_counter},       {HostError::no_resources, Health::no_resources},
-      {HostError::not_permitted, Health::not_permitted}, {HostError::unsupported, Health::unsupported},
-      {HostError::lost, Health::lost},                   {HostError::failed, Health::failed}};
+  const std::pair<HostError, Health> expected[] = {{HostError::no_counter, Health::no_counter},
+                                                   {HostError::no_resources, Health::no_resources},
+                                                   {HostError::not_permitted, Health::not_permitted},
+                                                   {HostError::unsupported, Health::unsupported},
+                                                   {HostError::lost, Health::lost},
+                                                   {HostError::failed, Health::failed}};
   for (const auto& [error, health] : expected) {
     World world{"intel-v2"};
     world.host.fail_always(HostCall::open, error);

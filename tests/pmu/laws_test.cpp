@@ -29,8 +29,7 @@ Profile random_profile(Random& random) {
 }
 
 class Law1 : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(EveryPolicy, Law1,
-                         testing::Values("before-s1", "before-s2", "before-s3", "before-s4", "best"),
+INSTANTIATE_TEST_SUITE_P(EveryPolicy, Law1, testing::Values("before-s1", "before-s2", "before-s3", "before-s4", "best"),
                          [](const auto& param) {
                            std::string name = param.param;
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -137,11 +136,10 @@ TEST(AnyGuest, ReachesTheHostAtEntryExitAndReadsAloneNotByEmulatedInstructionsOr
         const std::uint64_t calls = host_calls(*player.world);
         play(*player.world, player.filter, operation);
         const arch::RegisterKind kind = arch::find_register(operation.msr).kind;
-        const bool silent =
-            operation.kind == Operation::Kind::emulate || operation.kind == Operation::Kind::branch ||
-            (operation.kind == Operation::Kind::write &&
-             (kind == arch::RegisterKind::global_ctrl || kind == arch::RegisterKind::amd_global_ctl ||
-              kind == arch::RegisterKind::global_status_set || kind == arch::RegisterKind::debugctl));
+        const bool silent = operation.kind == Operation::Kind::emulate || operation.kind == Operation::Kind::branch ||
+                            (operation.kind == Operation::Kind::write &&
+                             (kind == arch::RegisterKind::global_ctrl || kind == arch::RegisterKind::amd_global_ctl ||
+                              kind == arch::RegisterKind::global_status_set || kind == arch::RegisterKind::debugctl));
         if (silent) {
           ASSERT_EQ(host_calls(*player.world), calls) << again(seed);
         }

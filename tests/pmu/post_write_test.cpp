@@ -18,7 +18,7 @@ void* operator new(std::size_t size) {
   if (void* memory = std::malloc(size)) return memory;  // NOLINT(cppcoreguidelines-no-malloc): counts what new does
   throw std::bad_alloc{};
 }
-void operator delete(void* memory) noexcept { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
+void operator delete(void* memory) noexcept { std::free(memory); }               // NOLINT(cppcoreguidelines-no-malloc)
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
 
 namespace vpmu::test {

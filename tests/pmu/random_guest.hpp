@@ -58,10 +58,9 @@ inline Msr random_register(Random& random, const Profile& profile) {
 /// A value that a guest would write there more often than not.
 inline std::uint64_t random_value(Random& random, const Profile& profile, Msr msr) {
   if (random.chance(30)) return random.any();
-  const std::uint64_t code = random.chance(2) ? instructions_code
-                             : random.chance(2)
-                                 ? arch::event_code(profile.vendor, arch::EventKind::cycles)
-                                 : arch::event_code(profile.vendor, arch::EventKind::branches);
+  const std::uint64_t code = random.chance(2)   ? instructions_code
+                             : random.chance(2) ? arch::event_code(profile.vendor, arch::EventKind::cycles)
+                                                : arch::event_code(profile.vendor, arch::EventKind::branches);
   const std::uint64_t near_overflow = before_overflow(1 + random.below(200));
   switch (arch::find_register(msr).kind) {
     case arch::RegisterKind::perfevtsel:

@@ -1,7 +1,6 @@
 // Registers as the manuals describe them, those of v3 to v5 above all.
 #include <gtest/gtest.h>
 
-
 #include "pmu/world.hpp"
 
 namespace vpmu::test {
