@@ -24,14 +24,14 @@ CLI::Option* add_parsed(CLI::App& command, const char* name, Value& target, Pars
 
 CLI::Option* add_policy_option(CLI::App& command, Policy& policy) {
   return add_parsed(command, "--policy", policy, lab::parse_policy,
-                    "PRESET[,KEY=VALUE...]; presets: " + lab::policy_names())
-      ->option_text("POLICY");
+                    "Presets: " + lab::policy_names() + "; keys: " + lab::policy_keys())
+      ->option_text("PRESET[,KEY=VALUE...] [best]");
 }
 
 CLI::Option* add_profile_option(CLI::App& command, Profile& profile) {
   return add_parsed(command, "--profile", profile, lab::parse_profile,
-                    "NAME[,KEY=VALUE...]; names: " + lab::profile_names())
-      ->option_text("PROFILE");
+                    "Names: " + lab::profile_names() + "; keys: " + lab::profile_keys())
+      ->option_text("NAME[,KEY=VALUE...] [intel-v2]");
 }
 
 }  // namespace vpmu::cli

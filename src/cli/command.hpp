@@ -27,9 +27,9 @@ void add_conform(CLI::App& app, ExitStatus& status);
 void add_info(CLI::App& app, ExitStatus& status);
 void add_replay(CLI::App& app, ExitStatus& status);
 
-/// --policy PRESET[,KEY=VALUE...], which sets `policy`.
+/// --policy PRESET[,KEY=VALUE...], which sets `policy`; without it, `best`.
 CLI::Option* add_policy_option(CLI::App& command, Policy& policy);
-/// --profile NAME[,KEY=VALUE...], which sets `profile`.
+/// --profile NAME[,KEY=VALUE...], which sets `profile`; without it, `intel-v2`.
 CLI::Option* add_profile_option(CLI::App& command, Profile& profile);
 
 }  // namespace vpmu::cli

@@ -62,8 +62,10 @@ void add_conform(CLI::App& app, ExitStatus& status) {
   CLI::App* command = app.add_subcommand("conform", "Replay conformance vectors and compare every answer");
   command->add_option("FILE", options->files, "Vectors: .jsonl, plain or .xz")->required();
   command->add_option("--list-failures", options->list_failures, "How many failing scenarios of a file to list")
-      ->capture_default_str()
-      ->option_text("N");
+      ->option_text("N [10]")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "a number from 0 is needed, not " + text : std::string{};
+      });
   add_policy_option(*command, options->policy);
   command->callback([options, &status] { status = run(*options); });
 }

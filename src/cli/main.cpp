@@ -28,7 +28,7 @@ std::string subcommands(const CLI::App& app) {
   return names;
 }
 
-/// CLI11 does not say which subcommand it does not know.
+/// Says what CLI11 leaves out: which subcommand is unknown, and, where an argument is missing too, which option is.
 std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (argc < 2) return "a subcommand is missing; there are: " + subcommands(app);
   const std::string first = argv[1];
@@ -38,7 +38,11 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, int argc,
   }
   std::string command = "vpmu";
   for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
-  return std::string{error.what()} + "; see " + command + " --help";
+  std::string what = error.what();
+  for (const std::string& argument : app.remaining(true)) {
+    if (argument.starts_with('-')) what = "unknown option " + argument;
+  }
+  return what + "; see " + command + " --help";
 }
 
 int run(int argc, char** argv) {

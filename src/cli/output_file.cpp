@@ -44,6 +44,7 @@ OutputFile::~OutputFile() {
 }
 
 std::expected<OutputFile, std::string> OutputFile::create(const std::string& path) {
+  if (path.empty()) return std::unexpected{"cannot write a file without a name"};
   struct stat existing{};
   mode_t mode = new_file_mode();
   std::string target = path;
@@ -55,7 +56,7 @@ std::expected<OutputFile, std::string> OutputFile::create(const std::string& pat
       return OutputFile{path, {}, file};
     }
     // A read-only file stays: renaming over it would not ask.
-    if (::access(path.c_str(), W_OK) != 0) return std::unexpected{cannot_write(path, errno)};
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return std::unexpected{cannot_write(path, errno)};
     mode = existing.st_mode & 07777;
     // A symbolic link stays one.
     std::error_code error;

@@ -43,13 +43,6 @@ struct Key {
   bool (*set)(Target& target, std::string_view text);
 };
 
-template <class Target>
-std::string key_names(std::span<const Key<Target>> keys) {
-  std::string names;
-  for (const auto& key : keys) names += (names.empty() ? "" : ", ") + std::string{key.name};
-  return names;
-}
-
 template <class List>
 std::string names_of(const List& list) {
   std::string names;
@@ -68,7 +61,7 @@ std::expected<void, std::string> apply(Target& target, std::string_view what, st
     const std::string_view name = setting.substr(0, equals);
     const auto key = std::ranges::find(keys, name, &Key<Target>::name);
     if (key == keys.end()) {
-      return Error{fmt::format("unknown {} key {}; keys: {}", what, printable(name), key_names(keys))};
+      return Error{fmt::format("unknown {} key {}; keys: {}", what, printable(name), names_of(keys))};
     }
     const std::string_view value = equals == std::string_view::npos ? std::string_view{} : setting.substr(equals + 1);
     if (!key->set(target, value)) {
@@ -121,7 +114,7 @@ bool set_fold(Policy& policy, std::string_view text) {
   return true;
 }
 
-constexpr std::array<Key<Policy>, 7> policy_keys{{
+constexpr std::array<Key<Policy>, 7> policy_settings{{
     {"events", "recreate, keep or soft", choose<events_choices, &Policy::events>},
     {"reload", "reprogram or direct", choose<reload_choices, &Policy::reload>},
     {"release", "never or slice", choose<release_choices, &Policy::release>},
@@ -185,7 +178,7 @@ bool set_width(Profile& profile, std::string_view text) {
 constexpr std::string_view a_number = "a number";
 constexpr std::string_view a_switch = "on or off";
 
-constexpr std::array<Key<Profile>, 14> profile_keys{{
+constexpr std::array<Key<Profile>, 14> profile_settings{{
     {"gp", "the number of general-purpose counters",
      [](Profile& p, std::string_view t) { return set_number(p.gp_counters, t); }},
     {"fixed", "the number of fixed counters", set_fixed},
@@ -216,7 +209,7 @@ std::expected<Profile, std::string> parse_profile(std::string_view text) {
   }
   Profile profile = named->profile;
   if (comma != std::string_view::npos) {
-    if (auto applied = apply<Profile>(profile, "profile", text.substr(comma + 1), profile_keys); !applied) {
+    if (auto applied = apply<Profile>(profile, "profile", text.substr(comma + 1), profile_settings); !applied) {
       return Error{applied.error()};
     }
   }
@@ -233,7 +226,7 @@ std::expected<Policy, std::string> parse_policy(std::string_view text) {
   if (named == nullptr) return Error{fmt::format("unknown policy {}; policies: {}", printable(name), policy_names())};
   Policy policy = named->policy;
   if (comma != std::string_view::npos) {
-    if (auto applied = apply<Policy>(policy, "policy", text.substr(comma + 1), policy_keys); !applied) {
+    if (auto applied = apply<Policy>(policy, "policy", text.substr(comma + 1), policy_settings); !applied) {
       return Error{applied.error()};
     }
   }
@@ -250,6 +243,8 @@ std::string to_text(const Policy& policy) {
 }
 
 std::string profile_names() { return names_of(named_profiles()); }
+std::string profile_keys() { return names_of(profile_settings); }
 std::string policy_names() { return names_of(named_policies()); }
+std::string policy_keys() { return names_of(policy_settings); }
 
 }  // namespace vpmu::lab

@@ -21,6 +21,8 @@ std::string to_text(const Policy& policy);
 
 /// "NAME, NAME, ...", for messages and help.
 std::string profile_names();
+std::string profile_keys();
 std::string policy_names();
+std::string policy_keys();
 
 }  // namespace vpmu::lab
