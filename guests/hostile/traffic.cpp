@@ -35,6 +35,14 @@ bool is_in(const MsrArray& row, Msr msr, std::uint32_t& number) {
 
 }  // namespace
 
+Traffic::Traffic(std::uint64_t seed) : random_{seed} {
+  for_each_pmu_register([this](Msr msr) {
+    if (all_count_ == most_registers) return;
+    all_[all_count_++] = msr;
+    if (register_rule(pmu().profile(), msr).present()) own_[own_count_++] = msr;
+  });
+}
+
 std::uint64_t Traffic::pmis() const { return pmi_count; }
 
 std::int32_t Traffic::control_number(Msr msr) {
@@ -51,15 +59,8 @@ std::int32_t Traffic::control_number(Msr msr) {
 
 /// A register of either vendor, most often of this one, or up to two beside one.
 Msr Traffic::pick_msr() {
-  std::array<Msr, 160> all{};
-  std::uint64_t count = 0;
-  const bool own = random_.below(8) != 0;
-  for_each_pmu_register([&](Msr msr) {
-    const RegisterRule rule = register_rule(pmu().profile(), msr);
-    if (count < all.size() && (!own || rule.present())) all[count++] = msr;
-  });
-  if (count == 0) return ia32_perfevtsel[0];
-  const Msr chosen = all[random_.below(count)];
+  const bool own = own_count_ != 0 && random_.below(8) != 0;
+  const Msr chosen = own ? own_[random_.below(own_count_)] : all_[random_.below(all_count_)];
   if (random_.below(16) != 0) return chosen;
   return static_cast<Msr>(index_of(chosen) + static_cast<std::uint32_t>(random_.below(5)) - 2);
 }

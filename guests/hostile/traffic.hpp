@@ -13,7 +13,7 @@ namespace vpmu::guest {
 
 class Traffic {
  public:
-  explicit Traffic(std::uint64_t seed) : random_{seed} {}
+  explicit Traffic(std::uint64_t seed);
 
   void run(std::uint64_t operations);
   /// Sets everything to 0 and checks that it is.
@@ -40,8 +40,13 @@ class Traffic {
   /// Where the last value of a control is remembered; -1 for other registers.
   [[nodiscard]] static std::int32_t control_number(Msr msr);
 
+  static constexpr std::size_t most_registers = 160;
   Random random_;
   Tally tally_;
+  std::array<Msr, most_registers> all_{};  // of both vendors
+  std::size_t all_count_ = 0;
+  std::array<Msr, most_registers> own_{};  // present here
+  std::size_t own_count_ = 0;
   std::array<std::uint64_t, max_gp_counters + 1> controls_{};
 };
 

@@ -89,6 +89,9 @@ void rotate(InterruptFrame& /*frame*/) {
   rotation.add(read_tsc() - start);
 }
 
+/// AMD's branch event counts interrupts (PPR, PMCx0C2).
+bool counts_interrupts(EventKind event) { return !pmu().is_intel() && event == EventKind::branches; }
+
 void check_member(const Member& member, std::uint64_t elapsed, std::uint64_t rounds) {
   const std::size_t number = static_cast<std::size_t>(&member - members.data());
   check(Kind::counts, member.turns > 0, "each event has its turn", number);
@@ -97,7 +100,8 @@ void check_member(const Member& member, std::uint64_t elapsed, std::uint64_t rou
   const std::uint64_t estimate = member.ticks_on == 0 ? 0 : member.events() * (elapsed / 16) / (member.ticks_on / 16);
   const std::uint64_t truth = member.rings == Rings::user ? load_events(member.event) * rounds : 0;
   if (truth != 0) {
-    check_between(Kind::counts, member.events(), 1, truth, name_of(member.event), number);
+    const std::uint64_t more = counts_interrupts(member.event) ? sampler().pmis() + turns : 0;
+    check_between(Kind::counts, member.events(), 1, truth + more, name_of(member.event), number);
     check_between(Kind::counts, estimate, truth / 2, truth * 2, "estimate from the time that it was on", number);
   }
   print("figure multiplex mode=turns event={} ring={} turns={} samples={} events={} on={} of={} estimate={}\n",
@@ -143,13 +147,15 @@ void sample_in_turns() {
   with.close();
 
   check(Kind::interrupts, turns >= wanted_turns, "the timer ticks", turns);
-  check_equal(Kind::interrupts, with.spurious(), 0, "PMIs without an overflow");
+  // Where LVTPC is not masked in the handler, an overflow that the handler sees to itself still sends its NMI.
+  check_between(Kind::interrupts, with.spurious(), 0, unit.is_intel() ? 0 : with.pmis() / 4,
+                "PMIs without an overflow");
   std::uint64_t samples = 0;
   for (std::size_t i = 0; i < member_count; ++i) {
     check_member(members[i], elapsed, rounds);
     samples += members[i].samples;
   }
-  check_between(Kind::interrupts, with.pmis(), 1, samples, "PMIs");
+  check_between(Kind::interrupts, with.pmis() - with.spurious(), 1, samples, "PMIs");
   with.durations().print_figure("handler", "tsc");
   rotation.print_figure("rotation", "tsc");
   unit.reset();

@@ -51,9 +51,12 @@ void sample(CounterId counter, const Plan& plan) {
   with.open(plan.way, plan.delivery, check_address);
   measure(unit.start_list(counter.mask()), unit.stop_list(counter.mask()), task);
   const std::uint64_t detail = counter.bit() | std::uint64_t{plan.delivery == Delivery::vector} << 8;
-  check_equal(Kind::counts, with.sampled(counter).samples, expected() / plan.period, "samples", detail);
-  check_equal(Kind::counts, with.events(counter), expected(), "events counted while sampled", detail);
-  check_equal(Kind::interrupts, with.pmis(), expected() / plan.period, "PMIs", detail);
+  // AMD's branch event counts interrupts too (PPR, PMCx0C2); its manual does not say for which ring.
+  const std::uint64_t more = !unit.is_intel() && plan.event == EventKind::branches ? with.pmis() : 0;
+  const std::uint64_t events = with.events(counter);
+  check_between(Kind::counts, events, expected(), expected() + more, "events counted while sampled", detail);
+  check_equal(Kind::counts, with.sampled(counter).samples, events / plan.period, "samples", detail);
+  check_equal(Kind::interrupts, with.pmis(), events / plan.period, "PMIs", detail);
   check_equal(Kind::interrupts, with.spurious(), 0, "PMIs without an overflow", detail);
   with.close();
   unit.reset();
