@@ -56,6 +56,10 @@ void Cpu::set_instruction_limit(u64 instructions) {
 }
 
 void Cpu::set_stop_flag(const std::atomic<bool>* flag) { core_->stop_flag = flag; }
+void Cpu::stop() {
+  core_->exit = Exit{.reason = ExitReason::stop};
+  core_->attention = true;
+}
 const CpuTotals& Cpu::totals() const { return core_->totals; }
 const std::vector<UnknownInstruction>& Cpu::unknown() const { return core_->unknown; }
 void Cpu::flush_predictor() { core_->predictor.reset(); }

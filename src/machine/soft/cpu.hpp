@@ -103,6 +103,8 @@ class Cpu {
   void set_deadline(u64 tsc);  ///< ~0 for none.
   void set_instruction_limit(u64 instructions);
   void set_stop_flag(const std::atomic<bool>* flag);
+  /// From the environment: run() returns after this instruction, as if the stop flag were set.
+  void stop();
 
   [[nodiscard]] const CpuTotals& totals() const;
   [[nodiscard]] const std::vector<UnknownInstruction>& unknown() const;

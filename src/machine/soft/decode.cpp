@@ -494,6 +494,13 @@ DecodeResult decode(const u8* bytes, std::size_t length, u64 rip, u32 mode, Insn
   translate_operands(z, operands, i);
   if (map0 && is_string_operation(z.opcode)) i.seg = override_or_default;
 
+  // PAUSE with REX.B is no PAUSE: 90 then exchanges R8 with RAX.
+  if (z.mnemonic == ZYDIS_MNEMONIC_PAUSE && z.raw.rex.B != 0) {
+    i.mnemonic = ZYDIS_MNEMONIC_XCHG;
+    i.op[0] = {Operand::Kind::reg, i.operand_bytes, 8 * r8};
+    i.op[1] = {Operand::Kind::reg, i.operand_bytes, 8 * rax};
+  }
+
   const FormInfo& info = FormTable::get().find(i.mnemonic, !map0);
   const bool legacy = z.encoding == ZYDIS_INSTRUCTION_ENCODING_LEGACY;
   const bool simple_vex =

@@ -64,8 +64,10 @@ struct Insn {
 #define VPMU_SOFT_CONDS(X, name)                                                                                    \
   X(name##_o)                                                                                                       \
   X(name##_no)                                                                                                      \
-  X(name##_b) X(name##_nb) X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) X(name##_s) X(name##_ns) X(name##_p) \
-      X(name##_np) X(name##_l) X(name##_nl) X(name##_le) X(name##_nle)
+  X(name##_b)                                                                                                       \
+  X(name##_nb)                                                                                                      \
+  X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) X(name##_s) X(name##_ns) X(name##_p) X(name##_np) X(name##_l) \
+      X(name##_nl) X(name##_le) X(name##_nle)
 // Comparison and jump in one: the conditions that follow comparisons in practice, at the two common sizes.
 #define VPMU_SOFT_FUSED(X, name) \
   X(name##_b)                    \
@@ -74,11 +76,13 @@ struct Insn {
 #define VPMU_SOFT_FORMS(X)                                                                                             \
   X(general)                                                                                                           \
   X(general_end)                                                                                                       \
-  X(fall) X(stop) X(nop) VPMU_SOFT_ALU(X, add) VPMU_SOFT_ALU(X, or_) VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb)       \
-      VPMU_SOFT_ALU(X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test) \
-          VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(            \
-              X, mov_mr) VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) X(movzx_rm_u8) X(movzx_rm_u16)      \
-              X(movsx32_rr_u8) X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) X(movsx64_rr_u8) X(movsx64_rr_u16) \
+  X(fall)                                                                                                              \
+  X(stop)                                                                                                              \
+  X(nop) VPMU_SOFT_ALU(X, add) VPMU_SOFT_ALU(X, or_) VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(        \
+      X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test)               \
+      VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(X, mov_mr)      \
+          VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) X(movzx_rm_u8) X(movzx_rm_u16) X(movsx32_rr_u8)    \
+              X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) X(movsx64_rr_u8) X(movsx64_rr_u16)                  \
                   X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16) X(movsx64_rm_u32) X(lea_u32) X(lea_u64)         \
                       VPMU_SOFT_SIZES(X, inc_r) VPMU_SOFT_SIZES(X, dec_r) VPMU_SOFT_SIZES(X, inc_m) VPMU_SOFT_SIZES(   \
                           X, dec_m) VPMU_SOFT_SIZES(X, neg_r) VPMU_SOFT_SIZES(X, not_r) VPMU_SOFT_SHIFT(X, shl)        \
