@@ -24,13 +24,14 @@ struct HostEventSpec {
 
 /// Why the host refused.
 enum class HostError : std::uint8_t {
-  no_counter,     // none free now (EBUSY, ENOSPC)
-  no_resources,   // descriptors or memory (EMFILE, ENOMEM)
-  not_permitted,  // EACCES, EPERM
-  unsupported,    // this host can't count this event (ENOENT, EOPNOTSUPP)
-  lost,           // the host took the event away: it does not count any more
-  unavailable,    // no free read of this event: use read()
-  failed,         // anything else
+  no_counter,           // none free now (EBUSY, ENOSPC)
+  no_resources,         // descriptors or memory (EMFILE, ENOMEM)
+  not_permitted,        // EACCES, EPERM
+  unsupported,          // this host can't count this event (ENOENT, EOPNOTSUPP)
+  no_privilege_filter,  // this host can't tell user from kernel, and only one of them is to count
+  lost,                 // the host took the event away: it does not count any more
+  unavailable,          // no free read of this event: use read()
+  failed,               // anything else
 };
 
 /// One line for a person, without a full stop.
@@ -62,14 +63,20 @@ class HostEvents {
   [[nodiscard]] const std::atomic<CounterSet>& hints() const { return hints_; }
   CounterSet take_hints() { return hints_.exchange(0, std::memory_order_acquire); }
 
+  /// Counters whose period is shorter than this host can keep: they count right, and their hints come late.
+  [[nodiscard]] CounterSet clamped() const { return clamped_; }
+
  protected:
   HostEvents() = default;
   ~HostEvents() = default;
   HostEvents(const HostEvents&) = delete;
   HostEvents& operator=(const HostEvents&) = delete;
 
+  void set_clamped(CounterSet counters) { clamped_ = counters; }
+
  private:
   std::atomic<CounterSet> hints_{0};
+  CounterSet clamped_ = 0;
 };
 
 }  // namespace vpmu

@@ -13,6 +13,8 @@ constexpr Health health_of(HostError error) {
       return Health::not_permitted;
     case HostError::unsupported:
       return Health::unsupported;
+    case HostError::no_privilege_filter:
+      return Health::no_privilege_filter;
     case HostError::lost:
       return Health::lost;
     case HostError::unavailable:

@@ -14,6 +14,8 @@ const char* describe(HostError error) {
       return "the host's settings forbid it";
     case HostError::unsupported:
       return "the host can't count this event";
+    case HostError::no_privilege_filter:
+      return "the host can't tell user from kernel";
     case HostError::lost:
       return "the host took the event away";
     case HostError::unavailable:
@@ -30,6 +32,8 @@ const char* describe(Health health) {
       return "not enabled";
     case Health::counting:
       return "counting";
+    case Health::clamped:
+      return "counting, but with a period too short for the host: overflows come late";
     case Health::no_counter:
       return describe(HostError::no_counter);
     case Health::no_resources:
@@ -38,6 +42,8 @@ const char* describe(Health health) {
       return describe(HostError::not_permitted);
     case Health::unsupported:
       return describe(HostError::unsupported);
+    case Health::no_privilege_filter:
+      return describe(HostError::no_privilege_filter);
     case Health::lost:
       return describe(HostError::lost);
     case Health::failed:
