@@ -11,7 +11,7 @@
 #include "cli/output_file.hpp"
 #include "host/model/platform.hpp"
 #include "lab/options.hpp"
-#include "lab/replay.hpp"
+#include "lab/replay_file.hpp"
 #include "lab/replay_report.hpp"
 
 namespace vpmu::cli {

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -13,79 +10,20 @@
 #include "host/model/cost.hpp"
 #include "host/model/hardware.hpp"
 #include "host/model/perf.hpp"
-#include "lab/input_file.hpp"
 #include "lab/replay_exit.hpp"
+#include "lab/replay_work.hpp"
 #include "lab/trace_event.hpp"
 #include "lab/trace_line.hpp"
 #include "lab/trace_profile.hpp"
-#include "lab/trace_text.hpp"
 #include "vpmu/emulated_backing.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu::lab {
 namespace {
 
-constexpr std::uint64_t ns_per_second = 1'000'000'000;
-/// Thirty years of guest time: more is a broken clock, and would overflow counts of cycles.
-constexpr std::uint64_t max_guest_ns = ns_per_second * ns_per_second;
-
 /// The synthetic MSRs of Hyper-V, whose indices are those of RDPMC's fixed counters.
 constexpr std::uint32_t hyperv_first = 0x40000000;
 constexpr std::uint32_t hyperv_last = 0x400001FF;
-
-std::uint64_t hertz(double mhz) { return static_cast<std::uint64_t>(std::llround(std::clamp(mhz, 1e-6, 1e4) * 1e6)); }
-
-/// value * numerator / denominator for values up to 2^64 / numerator * denominator.
-constexpr std::uint64_t scale(std::uint64_t value, std::uint64_t numerator, std::uint64_t denominator) {
-  return value / denominator * numerator + value % denominator * numerator / denominator;
-}
-
-/// What a guest does in its first `ns` of running: counts so far, so that differences lose nothing.
-class GuestWork {
- public:
-  explicit GuestWork(const ReplayOptions& options)
-      : core_hz_{hertz(options.mhz.value_or(options.platform.core_mhz.value))},
-        tsc_hz_{hertz(options.mhz.value_or(options.platform.tsc_mhz.value))},
-        ipc_permille_{static_cast<std::uint64_t>(std::llround(options.ipc * 1000))} {}
-
-  [[nodiscard]] std::uint64_t ticks_to_ns(std::uint64_t ticks) const {
-    const std::uint64_t seconds = ticks / tsc_hz_;
-    if (seconds >= max_guest_ns / ns_per_second) return max_guest_ns;
-    return seconds * ns_per_second + ticks % tsc_hz_ * ns_per_second / tsc_hz_;
-  }
-
-  [[nodiscard]] model::Activity between(std::uint64_t from_ns, std::uint64_t to_ns) const {
-    model::Activity activity = until(to_ns);
-    const model::Activity before = until(from_ns);
-    for (std::size_t i = 0; i < model::event_count; ++i) activity.count[i] -= before.count[i];
-    const std::uint64_t cycles = activity[model::Event::cycles];
-    for (std::size_t i = 0; i < model::event_count; ++i) {
-      const std::uint64_t count = activity.count[i];
-      activity.edges[i] =
-          count == 0 ? 0 : std::max<std::uint64_t>(std::min(count, cycles > count ? cycles - count : 0), 1);
-    }
-    return activity;
-  }
-
- private:
-  [[nodiscard]] model::Activity until(std::uint64_t ns) const {
-    model::Activity activity;
-    const std::uint64_t cycles = scale(ns, core_hz_, ns_per_second);
-    const std::uint64_t instructions = scale(cycles, ipc_permille_, 1000);
-    activity[model::Event::cycles] = cycles;
-    activity[model::Event::ref_cycles] = scale(ns, tsc_hz_, ns_per_second);
-    activity[model::Event::instructions] = instructions;
-    activity[model::Event::branches] = instructions / ReplayResult::instructions_per_branch;
-    activity[model::Event::branch_misses] = instructions / ReplayResult::instructions_per_branch_miss;
-    activity[model::Event::llc_references] = instructions / ReplayResult::instructions_per_llc_reference;
-    activity[model::Event::llc_misses] = instructions / ReplayResult::instructions_per_llc_miss;
-    return activity;
-  }
-
-  std::uint64_t core_hz_;
-  std::uint64_t tsc_hz_;
-  std::uint64_t ipc_permille_;
-};
 
 /// A host CPU of the guest's vendor, with all events and a counter for each of the guest's.
 Profile host_profile(const Profile& guest) {
@@ -118,33 +56,6 @@ struct Vcpu {
   ExitProgress exit;
 };
 
-std::string register_name(arch::Register reg) {
-  for (const arch::RegisterRow& row : arch::register_table()) {
-    if (row.kind != reg.kind || row.vendor != reg.vendor) continue;
-    std::string name = row.name;
-    if (row.msrs.count > 1) {
-      if (const auto n = name.rfind('n'); n != std::string::npos) name.replace(n, 1, std::to_string(reg.number));
-    }
-    return name;
-  }
-  return "?";
-}
-
-/// Rows of counters are longer than those of any processor so far, and their ends hold other MSRs: FSB_FREQ 0CDH,
-/// PLATFORM_INFO 0CEH, FLEX_RATIO 194H (SDM volume 4). The guest means these if it has no such counter.
-bool is_also_another(arch::Register reg, const Profile& profile) {
-  constexpr std::uint8_t common = 8;
-  return (reg.kind == arch::RegisterKind::pmc || reg.kind == arch::RegisterKind::perfevtsel) && reg.number >= common &&
-         reg.number >= profile.gp_counters;
-}
-
-/// Of registers that a PMU shares, the hypervisor gives it the bits that are its own.
-std::uint64_t pmu_part(arch::Register reg, std::uint64_t value, const Profile& profile) {
-  if (reg.kind == arch::RegisterKind::debugctl) return value & arch::legal_debugctl(profile);
-  if (reg.kind == arch::RegisterKind::misc_enable) return arch::misc_enable_bits(profile);
-  return value;
-}
-
 void add(HostCallCounts& sum, const HostCallCounts& more) {
   for (auto member : {&HostCallCounts::open, &HostCallCounts::close, &HostCallCounts::set_period,
                       &HostCallCounts::enable, &HostCallCounts::disable, &HostCallCounts::read, &HostCallCounts::peek,
@@ -161,25 +72,14 @@ std::string excerpt(std::string_view text) {
   return shown;
 }
 
-/// Files that people take for the text of a trace, by how they begin.
-const char* known_binary(std::string_view first) {
-  if (first.starts_with("\x17\x08\x44tracing")) return "a binary trace.dat: give the output of trace-cmd report";
-  if (first.starts_with("PERFILE2") || first.starts_with("2ELIFREP")) {
-    return "a binary perf.data: give the output of perf script";
-  }
-  if (first.starts_with("\x1F\x8B")) return "compressed with gzip: decompress it, or compress it with xz";
-  if (first.starts_with("\x28\xB5\x2F\xFD")) return "compressed with zstd: decompress it, or compress it with xz";
-  if (first.starts_with("BZh")) return "compressed with bzip2: decompress it, or compress it with xz";
-  return nullptr;
-}
-
 }  // namespace
 
 class Replay::Engine {
  public:
   explicit Engine(ReplayOptions options)
       : options_{std::move(options)},
-        work_{options_},
+        work_{options_.mhz.value_or(options_.platform.core_mhz.value),
+              options_.mhz.value_or(options_.platform.tsc_mhz.value), options_.ipc},
         profile_{options_.profile.value_or(find_profile("intel-v2")->profile)} {
     result_.platform = options_.platform;
     result_.core_mhz = options_.mhz.value_or(options_.platform.core_mhz.value);
@@ -203,7 +103,6 @@ class Replay::Engine {
   void add_lanes(Vcpu& vcpu) const;
   static void sched_out(Vcpu& vcpu, std::uint64_t now);
   static void leave(Vcpu& vcpu);
-  RegisterUse& use_of(std::uint64_t key, arch::Register reg);
   Vcpu* find(const TraceLine& line, std::optional<std::uint32_t> vcpu, bool create);
   static std::unexpected<std::string> bad_fields(const TraceLine& line) {
     return std::unexpected{fmt::format("fields of {} not understood: {}", line.event, excerpt(line.fields))};
@@ -227,7 +126,7 @@ class Replay::Engine {
   Vcpu* last_vcpu_ = nullptr;
   std::vector<std::uint32_t> vcpu_on_cpu_;
   std::vector<ExitKind> exit_kinds_;  // by the reason's place in result_.exits
-  std::unordered_map<std::uint64_t, std::size_t> register_places_;
+  RegisterUses registers_;
   ReplayResult result_;
 };
 
@@ -423,34 +322,33 @@ Replay::Engine::Taken Replay::Engine::msr(const TraceLine& line) {
 }
 
 void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
-  auto reg = arch::find_register(static_cast<Msr>(msr.index));
-  if (is_also_another(reg, profile_)) reg = {};
-  const bool constant = reg.kind == arch::RegisterKind::perf_capabilities ||
-                        reg.kind == arch::RegisterKind::misc_enable || reg.kind == arch::RegisterKind::debugctl;
+  const arch::Register reg = pmu_register(profile_, msr.index);
+  const bool constant = is_shared_or_constant(reg);
   if (!pmu_used_ && !options_.profile) {
     if (reg.kind == arch::RegisterKind::perf_capabilities && !msr.write && !msr.fault &&
         seen_.see_capabilities(msr.value)) {
       if (const auto profile = seen_.profile()) set_profile(*profile, ReplayResult::ProfileFrom::cpuid);
     }
-    if (reg && !constant && reg.vendor != profile_.vendor &&
+    if (reg && !constant && reg.vendor() != profile_.vendor &&
         result_.profile_from == ReplayResult::ProfileFrom::fallback) {
-      set_profile(find_profile(reg.vendor == Vendor::amd ? "amd-v2" : "intel-v2")->profile,
+      set_profile(find_profile(reg.vendor() == Vendor::amd ? "amd-v2" : "intel-v2")->profile,
                   ReplayResult::ProfileFrom::registers);
     }
   }
   // RDPMC that a loader turned into RDMSR shows as a read of its index.
-  CounterId counter = CounterId::gp(0);
-  const bool pmc =
-      !reg && !msr.write && !(hyperv_ && msr.index >= hyperv_first) && arch::find_pmc(profile_, msr.index, counter);
-  if (!pmc && (!reg || reg.vendor != profile_.vendor)) {
+  const std::uint32_t pmc_bit = arch::find_pmc(profile_, msr.index);
+  const bool pmc = !reg && !msr.write && !(hyperv_ && msr.index >= hyperv_first) && pmc_bit != arch::no_counter;
+  if (!pmc && (!reg || reg.vendor() != profile_.vendor)) {
     ++result_.other_msrs;
     return;
   }
   if (pmc || !constant) pmu_used_ = true;
 
-  constexpr std::uint64_t pmc_key = std::uint64_t{1} << 32;
-  RegisterUse& use = use_of(pmc ? pmc_key + counter.bit() : msr.index, reg);
+  RegisterUse& use = pmc ? registers_.of_rdpmc(CounterId::from_bit(pmc_bit)) : registers_.of(msr.index, reg);
   ++(msr.write ? use.writes : use.reads);
+  const bool acknowledges =
+      reg.kind == arch::RegisterKind::global_ovf_ctrl || reg.kind == arch::RegisterKind::amd_global_status_clr;
+  if (acknowledges && msr.write && (msr.value & profile_.counters()) != 0) ++result_.acknowledged;
   std::optional<std::uint64_t> first;
   bool first_faulted = false;
   for (const auto& lane : vcpu.lanes) {
@@ -474,21 +372,6 @@ void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
   if (!msr.fault && first_faulted) ++use.faulted_here;
 }
 
-RegisterUse& Replay::Engine::use_of(std::uint64_t key, arch::Register reg) {
-  const auto [place, is_new] = register_places_.try_emplace(key, result_.registers.size());
-  if (is_new) {
-    std::string name;
-    if (reg) {
-      name = register_name(reg);
-    } else {
-      const CounterId counter = CounterId::from_bit(static_cast<std::uint32_t>(key));
-      name = fmt::format("RDPMC {}{}", counter.is_fixed() ? "fixed " : "", counter.number());
-    }
-    result_.registers.emplace_back().name = std::move(name);
-  }
-  return result_.registers[place->second];
-}
-
 void Replay::Engine::cpuid(const KvmCpuid& cpuid) {
   if (pmu_used_ || options_.profile || !seen_.see(cpuid)) return;
   if (const auto profile = seen_.profile()) set_profile(*profile, ReplayResult::ProfileFrom::cpuid);
@@ -505,6 +388,7 @@ ReplayResult Replay::Engine::result() const {
   ReplayResult result = result_;
   result.profile = profile_;
   result.vcpus = vcpus_.size();
+  result.registers = registers_.sorted();
   for (const auto& vcpu : vcpus_) result.guest_ns += vcpu->guest_ns;
   result.exits_ps = model::Prices{options_.platform}.exits(result.pmu_accesses());
   for (std::size_t i = 0; i < options_.policies.size(); ++i) {
@@ -523,9 +407,6 @@ ReplayResult Replay::Engine::result() const {
     }
     result.policies.push_back(std::move(policy));
   }
-  std::ranges::sort(result.registers, [](const RegisterUse& a, const RegisterUse& b) {
-    return a.total() != b.total() ? a.total() > b.total() : a.name < b.name;
-  });
   return result;
 }
 
@@ -538,44 +419,6 @@ std::uint64_t ReplayResult::pmu_accesses() const {
   std::uint64_t total = 0;
   for (const RegisterUse& use : registers) total += use.total();
   return total;
-}
-
-std::expected<ReplayResult, std::string> replay_trace(const std::string& path, const ReplayOptions& options) {
-  auto input = InputFile::open(path);
-  if (!input) return std::unexpected{input.error()};
-  if (const char* const what = known_binary(input->peek()); what != nullptr) {
-    return std::unexpected{fmt::format("{}: {}", input->name(), what)};
-  }
-  const auto here = [&input](std::string_view what) {
-    return std::unexpected{fmt::format("{}:{}: {}", input->name(), input->line_number(), what)};
-  };
-  Replay replay{options};
-  std::string_view line;
-  for (;;) {
-    switch (input->next(line)) {
-      case InputFile::Next::line:
-        break;
-      case InputFile::Next::end: {
-        ReplayResult result = replay.result();
-        if (result.exits.size() == 0 && result.entries == 0 && result.registers.empty()) {
-          return std::unexpected{fmt::format("{}: no kvm events: record with -e 'kvm:*'", input->name())};
-        }
-        result.trace = input->name();
-        return result;
-      }
-      case InputFile::Next::too_long:
-        return here("a line of more than 64 KiB: not the text of a trace");
-      case InputFile::Next::failed:
-        return input->line_number() <= 1 ? std::unexpected{fmt::format("{}: {}", input->name(), input->error())}
-                                         : here(input->error());
-    }
-    const auto taken = replay.take(line);
-    if (!input->line_complete()) {
-      if (!trimmed(line).empty()) return here("the last line has no end: the file is cut off");
-    } else if (!taken) {
-      return here(taken.error());
-    }
-  }
 }
 
 }  // namespace vpmu::lab

@@ -12,6 +12,7 @@
 #include "host/host_calls.hpp"
 #include "host/model/platform.hpp"
 #include "lab/replay_names.hpp"
+#include "lab/replay_registers.hpp"
 #include "vpmu/policy.hpp"
 #include "vpmu/profile.hpp"
 
@@ -36,18 +37,6 @@ struct ReplayOptions {
   std::uint64_t slice_ns = 4'000'000;
 };
 
-/// Accesses to one PMU register, or RDPMC of one counter.
-struct RegisterUse {
-  std::string name;
-  std::uint64_t reads = 0;
-  std::uint64_t writes = 0;
-  /// Recorded #GP, served here; and the other way round.
-  std::uint64_t faulted_there = 0;
-  std::uint64_t faulted_here = 0;
-
-  [[nodiscard]] std::uint64_t total() const { return reads + writes; }
-};
-
 struct PolicyResult {
   std::string name;
   Policy policy;
@@ -59,12 +48,6 @@ struct PolicyResult {
 
 /// What a trace was and what came of it. Depends on the trace and the options alone.
 struct ReplayResult {
-  // What the model takes for granted of the guest's instructions, where counting needs it.
-  static constexpr std::uint64_t instructions_per_branch = 5;
-  static constexpr std::uint64_t instructions_per_branch_miss = 250;
-  static constexpr std::uint64_t instructions_per_llc_reference = 100;
-  static constexpr std::uint64_t instructions_per_llc_miss = 500;
-
   std::string trace;
   Profile profile;
   enum class ProfileFrom : std::uint8_t { option, cpuid, registers, fallback } profile_from = ProfileFrom::fallback;
@@ -82,6 +65,7 @@ struct ReplayResult {
   std::uint64_t retired = 0;  // instructions that the VMM completed
   std::vector<RegisterUse> registers;
   std::uint64_t other_msrs = 0;      // accesses to MSRs that belong to no PMU
+  std::uint64_t acknowledged = 0;    // guest writes that clear an overflow
   std::uint64_t untraced_rdpmc = 0;  // RDPMC exits of which the trace does not say the counter
   std::vector<PolicyResult> policies;
 
@@ -116,9 +100,5 @@ class Replay {
   class Engine;
   std::unique_ptr<Engine> engine_;
 };
-
-/// Replays a file, or standard input if `path` is "-". The error is one line that names the file and, if it has one,
-/// the line.
-std::expected<ReplayResult, std::string> replay_trace(const std::string& path, const ReplayOptions& options);
 
 }  // namespace vpmu::lab

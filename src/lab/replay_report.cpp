@@ -149,16 +149,19 @@ void policies(Text& out, const ReplayResult& result) {
   }
   if (result.policies.size() > 1 && result.policies.front().cost_ps != 0) {
     table.row("  against the first policy", [&result](const PolicyResult& policy) {
-      return policy.cost_ps == 0 ? std::string{"-"}
-                                 : fmt::format("{:.1f} x less", static_cast<double>(result.policies.front().cost_ps) /
-                                                                    static_cast<double>(policy.cost_ps));
+      return policy.cost_ps == 0 || &policy == &result.policies.front()
+                 ? std::string{"-"}
+                 : fmt::format("{:.1f} x less", static_cast<double>(result.policies.front().cost_ps) /
+                                                    static_cast<double>(policy.cost_ps));
     });
   }
   table.row("PMIs", [](const PolicyResult& policy) { return grouped(policy.pmis); });
   fmt::format_to(out,
                  "The VM exits of these accesses come on top, alike for all: {:.3f} ms.\n"
-                 "Guest at {:.0f} MHz, {:g} instructions a cycle; {} instructions completed at exits.\n",
-                 milliseconds(result.exits_ps), result.core_mhz, result.ipc, grouped(result.retired));
+                 "Guest at {:.0f} MHz, {:g} instructions a cycle; {} instructions completed at exits.\n"
+                 "In the trace the guest acknowledged overflows {} times.\n",
+                 milliseconds(result.exits_ps), result.core_mhz, result.ipc, grouped(result.retired),
+                 grouped(result.acknowledged));
 }
 
 void notes(Text& out, const ReplayResult& result) {
@@ -244,6 +247,7 @@ std::string replay_json(const ReplayResult& result) {
                          {"faults_only_recorded", use.faulted_there},
                          {"faults_only_replayed", use.faulted_here}});
   }
+  json["acknowledged_overflows"] = result.acknowledged;
   json["other_msr_accesses"] = result.other_msrs;
   json["untraced_rdpmc"] = result.untraced_rdpmc;
   json["model"] = {{"platform", result.platform.name},

@@ -189,8 +189,7 @@ bool take_cpu_note(std::string_view text, TraceLine& line) {
 
 /// Lines that belong to no event: what tools print around them.
 bool is_skipped(std::string_view text) {
-  if (text.empty() || text.front() == '#') return true;
-  if (text.starts_with("=>")) return true;  // a kernel stack
+  if (text.starts_with('#') || text.starts_with("=>")) return true;  // a comment, a kernel stack
   TraceText at{text};
   std::uint64_t number = 0;
   if ((at.word("cpus=") || at.word("version = ")) && at.decimal(number) && at.blanks().empty()) return true;
@@ -205,7 +204,8 @@ bool is_skipped(std::string_view text) {
 TraceLine parse_trace_line(std::string_view text) {
   TraceLine line;
   const std::string_view content = trimmed(text);
-  if (content.empty() || content.front() == '#') {
+  // Comments begin in the first column. Names are set in 16 and have 15 at most: a task's may begin with a #.
+  if (content.empty() || text.front() == '#') {
     line.kind = TraceLine::Kind::skipped;
     return line;
   }
