@@ -80,10 +80,10 @@ void check_branch_misses() {
   if (!usable(EventKind::branch_misses)) return;
   constexpr std::uint64_t barrier = 1;
   if (!try_write_msr(msr::pred_cmd, barrier)) unavailable("MSR 0x49, the prediction barrier");
-  const std::uint64_t iterations = scaled(2000);
+  const std::uint64_t iterations = scaled(2000, 500);
   constexpr std::uint64_t cold = 200;
   check_event(EventKind::branch_misses, Rings::kernel, {.workload = &unpredictable_workload, .iterations = iterations},
-              {iterations / 4, iterations});
+              {iterations / 4, iterations + cold});
   check_event(EventKind::branch_misses, Rings::kernel, {.workload = &spin_workload, .iterations = iterations},
               {0, iterations / 20 + cold});
 }

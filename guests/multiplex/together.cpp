@@ -54,7 +54,7 @@ void sample_together() {
     }
     if (next == 0) return;
     with.open(way, Delivery::nmi);
-    const std::uint64_t rounds = scaled(100);
+    const std::uint64_t rounds = scaled(100, 10);
     with.start();
     for (std::uint64_t i = 0; i < rounds; ++i) run_load();
     with.stop();

@@ -129,7 +129,7 @@ void sample_in_turns() {
   Ticker timer{option("window", 100'000)};
   ticker = &timer;
   set_interrupt_handler(vector::timer, rotate);
-  const std::uint64_t wanted_turns = option("windows", scaled(70));
+  const std::uint64_t wanted_turns = option("windows", scaled(70, 2 * wanted_members));
   const std::uint64_t begin = read_tsc();
   std::uint64_t rounds = 0;
   with.open(usual_way(), Delivery::nmi);

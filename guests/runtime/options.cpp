@@ -70,9 +70,9 @@ bool option_lists(Text key, Text word) {
   return false;
 }
 
-std::uint64_t scaled(std::uint64_t normal) {
+std::uint64_t scaled(std::uint64_t normal, std::uint64_t at_least) {
   const std::uint64_t count = normal * option("scale", 100) / 100;
-  return count == 0 ? 1 : count;
+  return count < at_least ? at_least : count;
 }
 
 }  // namespace vpmu::guest

@@ -19,7 +19,7 @@ std::uint64_t option(Text key, std::uint64_t otherwise);
 /// Whether the comma-separated value of `key` holds the word.
 bool option_lists(Text key, Text word);
 
-/// How many times `normal` a loop runs: scale=N is a percentage, 100 by default; at least 1.
-std::uint64_t scaled(std::uint64_t normal);
+/// How often a loop runs that normally runs `normal` times: scale=N is a percentage of that, 100 by default.
+std::uint64_t scaled(std::uint64_t normal, std::uint64_t at_least = 1);
 
 }  // namespace vpmu::guest
