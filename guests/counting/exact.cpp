@@ -36,6 +36,7 @@ void count_with_all(const Task& task, std::uint32_t round) {
     unit.write(counter, 0);
     used |= counter.mask();
   });
+  if (used == 0) return;
   const WriteList start = unit.start_list(used);
   measure(start, unit.stop_list(used), task);
   for_each_counter(used, [&](CounterId counter) {

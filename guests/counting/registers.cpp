@@ -67,10 +67,12 @@ void check_aliases() {
   if (profile.is_intel()) {
     if (!profile.full_width_writes()) return;
     for (std::uint32_t n = 0; n < profile.gp_counters; ++n) {
-      write_msr(ia32_a_pmc[n], 0x1234'5678'9ABC);
-      check_equal(Kind::registers, read_msr(ia32_pmc[n]), 0x1234'5678'9ABC, "IA32_PMCn is IA32_A_PMCn", n);
+      const std::uint64_t width = pmu().mask(CounterId::gp(n));
+      write_msr(ia32_a_pmc[n], 0x1234'5678'9ABC & width);
+      check_equal(Kind::registers, read_msr(ia32_pmc[n]), 0x1234'5678'9ABC & width, "IA32_PMCn is IA32_A_PMCn", n);
       write_msr(ia32_pmc[n], 0x8000'0001);
-      check_equal(Kind::registers, read_msr(ia32_a_pmc[n]), 0xFFFF'8000'0001, "IA32_A_PMCn is IA32_PMCn", n);
+      check_equal(Kind::registers, read_msr(ia32_a_pmc[n]), 0xFFFF'FFFF'8000'0001 & width, "IA32_A_PMCn is IA32_PMCn",
+                  n);
     }
     return;
   }

@@ -42,27 +42,26 @@ void sample_together() {
   for (const HandlerWay way : {HandlerWay::global, HandlerWay::streamlined, HandlerWay::legacy}) {
     if (!allows(way)) continue;
     with.forget();
-    std::array<CounterId, 4> counters{CounterId::gp(0), CounterId::gp(0), CounterId::gp(0), CounterId::gp(0)};
-    std::uint32_t next = 0;
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      if (!unit.offers(events[i]) || next >= unit.profile().gp_counters) {
-        unavailable(name_of(events[i]));
+    std::array<EventKind, 4> chosen{};  // by counter
+    std::uint32_t count = 0;
+    for (const EventKind event : events) {
+      if (!unit.offers(event) || count >= unit.profile().gp_counters) {
+        unavailable(name_of(event));
         continue;
       }
-      counters[i] = CounterId::gp(next++);
-      with.add(counters[i], {.event = events[i], .rings = Rings::user}, usual_period(events[i]));
+      with.add(CounterId::gp(count), {.event = event, .rings = Rings::user}, usual_period(event));
+      chosen[count++] = event;
     }
-    if (next == 0) return;
+    if (count == 0) return;
     with.open(way, Delivery::nmi);
     const std::uint64_t rounds = scaled(100, 10);
     with.start();
     for (std::uint64_t i = 0; i < rounds; ++i) run_load();
     with.stop();
     std::uint64_t samples = 0;
-    for (std::size_t i = 0; i < events.size(); ++i) {
-      if ((with.counters() & counters[i].mask()) == 0 || !unit.offers(events[i])) continue;
-      check_event(counters[i], events[i], rounds);
-      samples += with.sampled(counters[i]).samples;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      check_event(CounterId::gp(i), chosen[i], rounds);
+      samples += with.sampled(CounterId::gp(i)).samples;
     }
     check_between(Kind::interrupts, with.pmis(), 1, samples, "PMIs");
     check_equal(Kind::interrupts, with.spurious(), 0, "PMIs without an overflow");

@@ -81,6 +81,12 @@ void Sampler::stop() {
   pmu().stop(all());
 }
 
+void Sampler::drain() {
+  const std::uint64_t status = pmu().overflowed(counters_);
+  pmu().acknowledge(status);
+  take_samples(status, {});
+}
+
 std::uint64_t Sampler::events(CounterId counter) const {
   const SampledCounter& state = sampled_[counter.slot()];
   const std::uint64_t since = (pmu().read(counter) + state.period) & pmu().mask(counter);

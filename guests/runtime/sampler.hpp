@@ -47,6 +47,9 @@ class Sampler {
   /// For who stops and starts counters while PMIs can come: a handler leaves stopped counters stopped.
   void start();
   void stop();
+  /// Takes the samples of stopped counters whose interrupt is still to come, or was dropped: LVTPC is masked for a
+  /// moment after a handler started the counters again.
+  void drain();
 
   [[nodiscard]] CounterSet counters() const { return counters_; }
   /// Further counters that the handler stops and starts with its own.
