@@ -45,6 +45,6 @@ struct TraceLine {
 ///     TASK-PID CPUFLAGS SECONDS: EVENT: FIELDS
 /// perf script (tools/perf/builtin-script.c), each field but time and event can be left out with -F:
 ///     TASK [PID/]TID [CPU] SECONDS: [PERIOD] SYSTEM:EVENT: FIELDS
-TraceLine parse_trace_line(std::string_view line);
+TraceLine parse_trace_line(std::string_view text);
 
 }  // namespace vpmu::lab

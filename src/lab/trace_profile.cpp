@@ -47,22 +47,22 @@ bool TraceProfile::see_capabilities(std::uint64_t value) {
   return true;
 }
 
-Profile TraceProfile::intel() const {
+Profile TraceProfile::intel(const KvmCpuid& perfmon) const {
   Profile profile;
   profile.vendor = Vendor::intel;
-  const std::uint32_t eax = perfmon_->eax;
-  const std::uint32_t edx = perfmon_->edx;
+  const std::uint32_t eax = perfmon.eax;
+  const std::uint32_t edx = perfmon.edx;
   // Later versions add to the fifth.
   profile.version = static_cast<std::uint8_t>(std::min(eax & 0xFF, 5U));
   if (!profile.present()) return profile;
   profile.gp_counters = static_cast<std::uint8_t>(eax >> 8 & 0xFF);
   profile.gp_width = static_cast<std::uint8_t>(eax >> 16 & 0xFF);
   profile.events_length = static_cast<std::uint8_t>(eax >> 24);
-  profile.events_unavailable = perfmon_->ebx;
+  profile.events_unavailable = perfmon.ebx;
   if (profile.version >= 2) {
     const std::uint32_t contiguous = std::min(edx & 0x1F, max_fixed_counters);
     std::uint32_t fixed = (1U << contiguous) - 1;
-    if (profile.version >= 5) fixed |= perfmon_->ecx;
+    if (profile.version >= 5) fixed |= perfmon.ecx;
     profile.fixed_mask = static_cast<std::uint8_t>(fixed);
     profile.fixed_width = static_cast<std::uint8_t>(edx >> 5 & 0xFF);
   }
@@ -90,7 +90,7 @@ std::optional<Profile> TraceProfile::profile() const {
   if (vendor_ == Vendor::amd) {
     if (amd_features_ || amd_perfmon_) profile = amd();
   } else if (perfmon_) {
-    profile = intel();
+    profile = intel(*perfmon_);
   }
   if (profile && check(*profile) != nullptr) profile.reset();
   return profile;

@@ -20,7 +20,7 @@ class TraceProfile {
   [[nodiscard]] std::optional<Profile> profile() const;
 
  private:
-  [[nodiscard]] Profile intel() const;
+  [[nodiscard]] Profile intel(const KvmCpuid& perfmon) const;
   [[nodiscard]] Profile amd() const;
 
   std::optional<Vendor> vendor_;
