@@ -41,7 +41,7 @@ std::string why_no_kvm() {
 
 constexpr std::array hosts{
     Facility{"vectors", "exact events fed from recorded scenarios (conform)", always},
-    Facility{"model", "a modelled hardware PMU with host events on top", not_built},
+    Facility{"model", "a modelled hardware PMU with host events on top (replay)", always},
     Facility{"linux_perf", "perf events of this Linux system", not_built},
     Facility{"clock", "thread CPU time, for cycles on a host without a PMU", not_built},
 };

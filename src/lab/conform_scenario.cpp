@@ -158,7 +158,7 @@ class ScenarioParser {
     scenario_.mediated = mode == "mediated";
     for (const Json& tag : array(field(json_, "tags"), "tags")) scenario_.tags.push_back(text(tag, "a tag"));
     host_ = &field(json_, "host");
-    const Json& operations = array(field(json_, "ops"), "ops");
+    const auto& operations = array(field(json_, "ops"), "ops");
     if (operations.empty()) refuse("no operations");
     scenario_.profile = profile_of(vendor_, *host_, field(json_, "pmu"), field(json_, "derived"));
     if (scenario_.mediated) return std::move(scenario_);
@@ -172,9 +172,9 @@ class ScenarioParser {
   }
 
  private:
-  static const Json& array(const Json& json, std::string_view what) {
+  static const Json::array_t& array(const Json& json, std::string_view what) {
     if (!json.is_array()) refuse(fmt::format("{} is not a list", what));
-    return json;
+    return json.get_ref<const Json::array_t&>();
   }
 
   template <class Work>
@@ -310,7 +310,7 @@ class ScenarioParser {
     return filter;
   }
 
-  Replacements parse_replacements(const Json& operations, const char* name) {
+  Replacements parse_replacements(const Json::array_t& operations, const char* name) {
     Replacements replacements;
     const auto found = json_.find(name);
     if (found == json_.end()) return replacements;
