@@ -26,6 +26,13 @@ if(VPMU_SANITIZE)
     -fsanitize=${VPMU_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(vpmu_rules INTERFACE -fsanitize=${VPMU_SANITIZE})
 endif()
+# clang's static ThreadSanitizer takes operator new for itself; with the shared one, a test may count allocations.
+if(VPMU_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.tsan-${CMAKE_SYSTEM_PROCESSOR}.so
+    OUTPUT_VARIABLE tsan_runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
+  get_filename_component(tsan_folder ${tsan_runtime} DIRECTORY)
+  target_link_options(vpmu_rules INTERFACE -shared-libsan -Wl,-rpath,${tsan_folder})
+endif()
 if(VPMU_FUZZ)
   target_compile_options(vpmu_rules INTERFACE -fsanitize=fuzzer-no-link)
 endif()
