@@ -12,7 +12,7 @@ using namespace vpmu::soft;
 using namespace vpmu::soft::test;
 
 constexpr std::size_t header_bytes = 16 * 8 + 4;
-constexpr std::uint64_t instruction_limit = 2000;
+constexpr std::uint64_t instruction_limit = 500;
 
 }  // namespace
 
@@ -47,9 +47,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (unsigned n = 0; n < 256; ++n) rig.put(Rig::handlers + n * 16, {0x48, 0xcf});
 
   rig.cpu.set_instruction_limit(instruction_limit);
-  for (unsigned exits = 0; exits < 500; ++exits) {
+  for (unsigned exits = 0; exits < 200; ++exits) {
     const Exit exit = rig.cpu.run();
-    if (exit.reason == ExitReason::instruction_limit || exit.reason == ExitReason::shutdown) break;
+    if (exit.reason == ExitReason::instruction_limit || exit.reason == ExitReason::shutdown ||
+        exit.reason == ExitReason::stuck) {
+      break;
+    }
     if (exit.reason == ExitReason::overflow || exit.reason == ExitReason::deadline || exit.executed) continue;
     (void)rig.cpu.emulate();
   }

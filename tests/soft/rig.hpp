@@ -137,6 +137,7 @@ struct Rig {
     task.limit = 0x67;
     task.access = 0x8b;
     task.usable = true;
+    put(tss + 0x66, {0x68, 0});  // No I/O permission map.
     put_u64(tss + 4, 0x38000);   // RSP0
     put_u64(tss + 36, 0x3a000);  // IST1
     for (unsigned n = 0; n < 256; ++n) gate(n, handlers + n * 16, 0x8e, 0);

@@ -240,6 +240,9 @@ struct Core : CpuState {
   void run_guarded(Block* first);
   void run_exact(Block* first, bool one);
   void step_models(Block* first);
+  u64 fruitless = 0;        ///< Exceptions and REP portions since an instruction last retired.
+  u64 fruitless_since = 0;  ///< How many had retired then.
+  void note_fruitless(u64 weight);
   void settle();  ///< Delivers the fault, if there is one.
   void sync_if_ring_changed();
 };

@@ -25,6 +25,7 @@ enum class ExitReason : u8 {
   deadline,           ///< The TSC reached the deadline.
   instruction_limit,  ///< As many instructions retired as allowed.
   shutdown,           ///< Triple fault.
+  stuck,              ///< Exceptions without end: over 100,000 in a row and nothing retired.
   stop,               ///< The host asked for it.
 };
 

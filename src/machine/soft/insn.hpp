@@ -61,13 +61,14 @@ struct Insn {
   VPMU_SOFT_SIZES(X, name##_ri) \
   VPMU_SOFT_SIZES(X, name##_rm) VPMU_SOFT_SIZES(X, name##_mr) VPMU_SOFT_SIZES(X, name##_mi)
 #define VPMU_SOFT_SHIFT(X, name) VPMU_SOFT_SIZES(X, name##_ri) VPMU_SOFT_SIZES(X, name##_rc)
-#define VPMU_SOFT_CONDS(X, name)                                                                                    \
-  X(name##_o)                                                                                                       \
-  X(name##_no)                                                                                                      \
-  X(name##_b)                                                                                                       \
-  X(name##_nb)                                                                                                      \
-  X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) X(name##_s) X(name##_ns) X(name##_p) X(name##_np) X(name##_l) \
-      X(name##_nl) X(name##_le) X(name##_nle)
+#define VPMU_SOFT_CONDS(X, name)                                                                                     \
+  X(name##_o)                                                                                                        \
+  X(name##_no)                                                                                                       \
+  X(name##_b)                                                                                                        \
+  X(name##_nb)                                                                                                       \
+  X(name##_z)                                                                                                        \
+  X(name##_nz) X(name##_be) X(name##_nbe) X(name##_s) X(name##_ns) X(name##_p) X(name##_np) X(name##_l) X(name##_nl) \
+      X(name##_le) X(name##_nle)
 // Comparison and jump in one: the conditions that follow comparisons in practice, at the two common sizes.
 #define VPMU_SOFT_FUSED(X, name) \
   X(name##_b)                    \
@@ -78,9 +79,10 @@ struct Insn {
   X(general_end)                                                                                                       \
   X(fall)                                                                                                              \
   X(stop)                                                                                                              \
-  X(nop) VPMU_SOFT_ALU(X, add) VPMU_SOFT_ALU(X, or_) VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(        \
-      X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test)               \
-      VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(X, mov_mr)      \
+  X(nop)                                                                                                               \
+  VPMU_SOFT_ALU(X, add) VPMU_SOFT_ALU(X, or_) VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(X, and_)       \
+      VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test) VPMU_SOFT_SIZES(       \
+          X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(X, mov_mr)                  \
           VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) X(movzx_rm_u8) X(movzx_rm_u16) X(movsx32_rr_u8)    \
               X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) X(movsx64_rr_u8) X(movsx64_rr_u16)                  \
                   X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16) X(movsx64_rm_u32) X(lea_u32) X(lea_u64)         \

@@ -126,6 +126,8 @@ StopReason Machine::run() {
         return StopReason::instruction_limit;
       case ExitReason::shutdown:
         return StopReason::shutdown;
+      case ExitReason::stuck:
+        return StopReason::stuck;
       case ExitReason::stop:
         return StopReason::stopped;
     }

@@ -31,6 +31,7 @@ enum class StopReason : u8 {
   shutdown,    ///< Triple fault.
   halted,      ///< HLT with nothing that could wake it.
   instruction_limit,
+  stuck,    ///< Exceptions without end.
   stopped,  ///< The host's stop flag.
 };
 

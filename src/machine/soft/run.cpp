@@ -11,6 +11,11 @@ namespace {
 
 __extension__ using u128 = unsigned __int128;
 
+/// ExitReason::stuck.
+/// A REP portion counts one, an exception more: no RAM needs that many portions of 4096 elements to be filled.
+constexpr u64 too_fruitless = u64{1} << 20;
+constexpr u64 exception_weight = 8;
+
 model::Ring ring_of(u8 cpl) { return cpl == 0 ? model::Ring::kernel : model::Ring::user; }
 
 u64 saturate(u64 headroom, u64 used) { return std::min(headroom - used, Weight::field); }
@@ -295,8 +300,23 @@ void Core::step_models(Block* first) {
   edge(model::Event::llc_misses, pending[model::Event::llc_misses] != misses, last_cycle_had_miss);
 }
 
+void Core::note_fruitless(u64 weight) {
+  const u64 retired = totals.instructions + stretch_instructions();
+  if (retired != fruitless_since) {
+    fruitless_since = retired;
+    fruitless = 0;
+  }
+  fruitless += weight;
+  if (fruitless >= too_fruitless) exit = Exit{.reason = ExitReason::stuck};
+}
+
 void Core::settle() {
+  if (restart) {
+    restart = false;
+    note_fruitless(1);
+  }
   if (!fault) return;
+  note_fruitless(exception_weight);
   const Fault f = *fault;
   fault.reset();
   deliver(f.vector, f.error, Cause::fault);
@@ -318,6 +338,7 @@ bool Core::wants_exit(ExitReason reason, bool intercepted, u32 index) {
 
 Exit Core::run() {
   exit.reset();
+  if (fruitless >= too_fruitless) exit = Exit{.reason = ExitReason::stuck};  // Found out by emulate().
   const auto finish = [this](Exit e) {
     sync();
     e.ring = ring_of(cpl);
@@ -429,6 +450,7 @@ bool Core::emulate() {
   pending = {};
   exit.reset();
   const bool retired = !fault && !restart;
+  if (retired) fruitless = 0;
   if (retired && traps) {
     trap_pending = true;
     dr[6] |= 0x4000;
