@@ -47,6 +47,8 @@ class EmulatedBacking final : public Backing {
   void turn_off(RegisterFile& registers, CounterId counter);
   void open(RegisterFile& registers, CounterId counter);
   void close(CounterId counter);
+  /// Closes the host events of counters that are off, but these; false if there was none.
+  bool close_unused(RegisterFile& registers, CounterSet but);
   void enable(CounterId counter);
   bool disable(CounterId counter);
   void resume_soft(CounterId counter);

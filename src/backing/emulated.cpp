@@ -103,7 +103,8 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
 void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   const HostEventSpec spec = registers.host_event(counter);
   const std::uint64_t period = registers.distance(counter);
-  const auto opened = host_.open(spec, period);
+  auto opened = host_.open(spec, period);
+  if (!opened && opened.error() == HostError::no_counter && close_unused(registers, 0)) opened = host_.open(spec, period);
   if (!opened) return fail(counter, opened.error());
   event(counter) = {
       .handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};
@@ -113,6 +114,13 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   kernel_ = spec.kernel ? kernel_ | mask : kernel_ & ~mask;
   registers.armed(counter);
   enable(counter);
+}
+
+bool EmulatedBacking::close_unused(RegisterFile& registers, CounterSet but) {
+  const CounterSet unused = open_ & ~registers.active() & ~but;
+  fold(registers, unused);
+  for_each_counter(unused & open_, [this](CounterId counter) { close(counter); });
+  return unused != 0;
 }
 
 void EmulatedBacking::close(CounterId counter) {
@@ -263,11 +271,7 @@ void EmulatedBacking::sched_out(RegisterFile& registers) {
     resume_soft(counter);
     if ((open_ & counter.mask()) != 0) disable(counter);
   });
-  if (policy_.release == Policy::Release::slice) {
-    const CounterSet unused = open_ & ~used_ & ~registers.active();
-    fold(registers, unused);
-    for_each_counter(unused & open_, [this](CounterId counter) { close(counter); });
-  }
+  if (policy_.release == Policy::Release::slice) close_unused(registers, used_);
   used_ = registers.active();
 }
 

@@ -26,6 +26,7 @@ class UseError : public std::runtime_error {
 void add_conform(CLI::App& app, ExitStatus& status);
 void add_info(CLI::App& app, ExitStatus& status);
 void add_replay(CLI::App& app, ExitStatus& status);
+void add_run(CLI::App& app, ExitStatus& status);
 
 /// --policy PRESET[,KEY=VALUE...], which sets `policy`; without it, `best`.
 CLI::Option* add_policy_option(CLI::App& command, Policy& policy);

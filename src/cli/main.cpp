@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
   vpmu::cli::add_conform(app, status);
   vpmu::cli::add_info(app, status);
   vpmu::cli::add_replay(app, status);
+  vpmu::cli::add_run(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {

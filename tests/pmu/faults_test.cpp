@@ -56,6 +56,21 @@ TEST(Health, ACounterThatFoundNoneFreeIsTriedAgainInTheNextSlice) {
   EXPECT_EQ(world.read(ia32_pmc[1]), 20U);
 }
 
+TEST(Health, AHostWithoutAFreeCounterGetsBackThoseOfCountersThatAreOff) {
+  for (const bool free_reads : {true, false}) {
+    World world{"intel-v2", Policy{}, free_reads};
+    world.host.set_counters(1);
+    world.write(ia32_perfevtsel[0], instructions);
+    world.run(10);
+    world.write(ia32_perfevtsel[0], 0);
+    world.write(ia32_perfevtsel[1], cycles);
+    world.run(10);
+    EXPECT_EQ(world.pmu.health(CounterId::gp(1)), Health::counting);
+    EXPECT_EQ(world.read(ia32_pmc[0]), 10U);
+    EXPECT_EQ(world.read(ia32_pmc[1]), 20U);
+  }
+}
+
 TEST(Health, AnEventThatTheHostTakesAwayKeepsWhatWasCountedAndSaysSo) {
   World world{"intel-v2", Policy{}, false};
   world.write(ia32_perfevtsel[0], instructions);

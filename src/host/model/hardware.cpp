@@ -400,4 +400,10 @@ bool HardwarePmu::take_pmi() {
   return raised;
 }
 
+Profile host_for(const Profile& guest) {
+  Profile host = svm_host(find_profile(guest.is_intel() ? "intel-v5" : "amd-v2")->profile);
+  host.gp_counters = std::max(host.gp_counters, guest.gp_counters);
+  return host;
+}
+
 }  // namespace vpmu::model

@@ -162,4 +162,7 @@ constexpr Profile svm_host(Profile profile) {
   return profile;
 }
 
+/// A host CPU that can back a guest of this profile: of its vendor, with all events and a counter for each of the guest's.
+Profile host_for(const Profile& guest);
+
 }  // namespace vpmu::model

@@ -1,0 +1,197 @@
+// vpmu run: a bare-metal guest on the soft machine.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/output_file.hpp"
+#include "host/model/platform.hpp"
+#include "lab/filter_file.hpp"
+#include "lab/guest_report.hpp"
+#include "lab/guest_run.hpp"
+
+namespace vpmu::cli {
+namespace {
+
+// Exit statuses of vpmu run beside those of every subcommand.
+constexpr auto guest_crashed = static_cast<ExitStatus>(3);
+constexpr auto limit_reached = static_cast<ExitStatus>(4);
+constexpr auto interrupted = static_cast<ExitStatus>(130);
+
+constexpr std::size_t largest_file = 256U << 20;
+
+struct Options {
+  std::string image;
+  Profile profile;
+  Policy policy;
+  std::string platform = "generic";
+  std::string pmu = "virtual";
+  std::uint64_t memory = 64;
+  std::string append;
+  std::optional<std::uint64_t> max_instructions;
+  std::optional<double> timeout;
+  std::uint64_t skid = 0;
+  std::string filter;
+  std::string json;
+};
+
+std::atomic<bool> stop_requested{false};
+volatile std::sig_atomic_t signalled = 0;
+
+void on_signal(int) {
+  signalled = 1;
+  stop_requested.store(true, std::memory_order_relaxed);
+}
+
+std::vector<std::uint8_t> read_file(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw UseError{fmt::format("{} is not a regular file", path)};
+  }
+  std::ifstream file{path, std::ios::binary};
+  if (!file) throw UseError{fmt::format("cannot read {}: does it exist?", path)};
+  if (static_cast<std::size_t>(status.st_size) > largest_file) {
+    throw UseError{fmt::format("{} is larger than {} MiB", path, largest_file >> 20)};
+  }
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+/// Raises the stop flag when the time is over.
+class Timeout {
+ public:
+  explicit Timeout(std::optional<double> seconds) {
+    if (!seconds) return;
+    thread_ = std::jthread{[this, seconds = *seconds](const std::stop_token& token) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+      while (!token.stop_requested()) {
+        if (std::chrono::steady_clock::now() >= end) {
+          over_ = true;
+          stop_requested.store(true, std::memory_order_relaxed);
+          return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      }
+    }};
+  }
+  [[nodiscard]] bool over() const { return over_; }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::jthread thread_;  // last: it uses the above
+};
+
+ExitStatus status_of(const lab::GuestResult& result, bool timed_out) {
+  switch (result.stopped) {
+    case soft::StopReason::guest_exit:
+      return result.exit_value == 0 ? ExitStatus::success : ExitStatus::failed;
+    case soft::StopReason::shutdown:
+    case soft::StopReason::halted:
+      return guest_crashed;
+    case soft::StopReason::instruction_limit:
+      return limit_reached;
+    case soft::StopReason::stopped:
+      return timed_out ? limit_reached : interrupted;
+  }
+  return guest_crashed;
+}
+
+ExitStatus run(const Options& options) {
+  lab::GuestOptions guest;
+  guest.image_name = options.image;
+  guest.profile = options.profile;
+  guest.policy = options.policy;
+  guest.append = options.append;
+  guest.memory_mib = options.memory;
+  guest.skid = options.skid;
+  if (options.max_instructions) guest.max_instructions = *options.max_instructions;
+  guest.pmu = options.pmu == "physical" ? lab::GuestOptions::Pmu::physical : lab::GuestOptions::Pmu::emulated;
+  const model::Platform* platform = model::find_platform(options.platform);
+  if (platform == nullptr) throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
+  guest.platform = *platform;
+  EventFilter filter;
+  if (!options.filter.empty()) {
+    const auto text = read_file(options.filter);
+    const auto parsed =
+        lab::parse_filter(options.profile.vendor, {reinterpret_cast<const char*>(text.data()), text.size()});
+    if (!parsed) throw UseError{fmt::format("{}: {}", options.filter, parsed.error())};
+    filter = *parsed;
+    guest.filter = &filter;
+  }
+  const std::vector<std::uint8_t> image = read_file(options.image);
+  std::optional<OutputFile> json;
+  if (!options.json.empty()) {
+    auto created = OutputFile::create(options.json);
+    if (!created) throw UseError{created.error()};
+    json.emplace(std::move(*created));
+  }
+  guest.output = [](char c) { std::putchar(c); };
+  guest.stop = &stop_requested;
+
+  lab::GuestRun machine{guest};
+  if (const std::string error = machine.load(image); !error.empty()) {
+    throw UseError{fmt::format("{}: {}", options.image, error)};
+  }
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  const Timeout timeout{options.timeout};
+  const auto began = std::chrono::steady_clock::now();
+  const lab::GuestResult result = machine.run();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  std::fflush(stdout);
+  const lab::WallFigures wall{.seconds = took.count()};
+  fmt::print(stderr, "{}", lab::guest_text(guest, result, wall));
+  const bool timed_out = timeout.over() && signalled == 0;
+  if (json) {
+    json->write(lab::guest_json(guest, result, wall));
+    if (const auto done = json->commit(); !done) throw UseError{done.error()};
+  }
+  return status_of(result, timed_out);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, ExitStatus& status) {
+  CLI::App* command = app.add_subcommand("run", "Run a bare-metal multiboot image on the soft machine");
+  command->footer(
+      "The guest's serial output goes to standard output, a table about the run to standard error.\n"
+      "Exit status: 0 the guest wrote 0 to port 0xF4, 1 any other value, 2 bad usage or image,\n"
+      "3 the guest crashed or halted for ever, 4 a limit was reached, 130 interrupted.");
+  auto options = std::make_shared<Options>();
+  command->add_option("image", options->image, "Multiboot image, ELF32 or ELF64")->required();
+  add_profile_option(*command, options->profile);
+  add_policy_option(*command, options->policy);
+  command->add_option("--platform", options->platform, "Whose costs are modelled; vpmu info lists them")
+      ->capture_default_str();
+  command->add_option("--pmu", options->pmu, "virtual, or physical: the guest is the hypervisor")
+      ->check(CLI::IsMember({"virtual", "physical"}))
+      ->capture_default_str();
+  constexpr std::uint64_t most_memory = 4096;
+  command->add_option("--memory", options->memory, "Guest memory, MiB")
+      ->check(CLI::Range(std::uint64_t{2}, most_memory))
+      ->capture_default_str();
+  command->add_option("--append", options->append, "The guest's command line");
+  command->add_option("--max-instructions", options->max_instructions, "Stop after that many instructions")
+      ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0} >> 1));
+  command->add_option("--timeout", options->timeout, "Stop after that many seconds")->check(CLI::PositiveNumber);
+  command->add_option("--skid", options->skid, "Instructions from an overflow to its PMI")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1000000}))
+      ->capture_default_str();
+  command->add_option("--event-filter", options->filter, "JSON file with the events that the guest may count");
+  command->add_option("--json", options->json, "Also write the figures to this file");
+  command->callback([options, &status] { status = run(*options); });
+}
+
+}  // namespace vpmu::cli
