@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "cli/command.hpp"
+#include "host/probe.hpp"
 #include "lab/options.hpp"
 
 namespace vpmu::cli {
@@ -42,8 +43,6 @@ std::string why_no_kvm() {
 constexpr std::array hosts{
     Facility{"vectors", "exact events fed from recorded scenarios (conform)", always},
     Facility{"model", "a modelled hardware PMU with host events on top (replay)", always},
-    Facility{"linux_perf", "perf events of this Linux system", not_built},
-    Facility{"clock", "thread CPU time, for cycles on a host without a PMU", not_built},
 };
 
 constexpr std::array machines{
@@ -67,11 +66,23 @@ void print_named(const char* title, const List& list) {
   for (const auto& named : list) fmt::print("  {:<12} {}\n", named.name, named.summary);
 }
 
+/// A host that was tried, and what was found.
+void print_probe(std::string_view name, std::string_view summary, const HostProbe& probe) {
+  fmt::print("  {:<12} {}\n", name, summary);
+  fmt::print("  {:<12} {}\n", "", probe.why_not.empty() ? "supported" : "not supported: " + probe.why_not);
+  for (const Finding& finding : probe.findings) {
+    fmt::print("  {:<12}   {:<18} {:<8} {}\n", "", finding.name, describe(finding.verdict),
+               finding.change.empty() ? finding.fact : finding.fact + ": " + finding.change);
+  }
+}
+
 void run() {
   print_named("profiles (--profile)", named_profiles());
   fmt::print("\n");
   print_named("policies (--policy)", named_policies());
   print_facilities("hosts", hosts);
+  print_probe("linux_perf", "perf events of this Linux system", probe_linux_perf());
+  print_probe("clock", "thread CPU time, for cycles on a host without a PMU", probe_clock());
   print_facilities("machines", machines);
 }
 
