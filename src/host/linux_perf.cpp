@@ -97,10 +97,11 @@ constexpr std::uint64_t raw_bits(Vendor vendor) {
 }  // namespace
 
 LinuxPerf::LinuxPerf(const Options& options)
-    : options_{options}, system_{options.system != nullptr ? *options.system : linux_perf_system()} {
+    : options_{options},
+      system_{options.system != nullptr ? *options.system : linux_perf_system()},
+      host_vendor_{options.host_vendor.value_or(this_vendor())} {
   if (options_.thread == 0) options_.thread = ::gettid();
   if (options_.signal == 0) options_.signal = signal_hints::default_signal();
-  if (!options_.host_vendor) options_.host_vendor = this_vendor();
   signal_error_ = signal_hints::install(options_.signal);
   if (options_.reads == Reads::group) leader_error_ = open_leader();
 }
@@ -139,6 +140,10 @@ LinuxPerf::Slot* LinuxPerf::find(HostEvent event) {
   return &slots_[index];
 }
 
+std::uint64_t LinuxPerf::clock_code() const {
+  return options_.source == Source::task_clock ? PERF_COUNT_SW_TASK_CLOCK : PERF_COUNT_SW_CPU_CLOCK;
+}
+
 bool LinuxPerf::describe_event(const HostEventSpec& spec, perf_event_attr& attr) const {
   attr.size = sizeof attr;
   attr.disabled = 1;
@@ -151,14 +156,14 @@ bool LinuxPerf::describe_event(const HostEventSpec& spec, perf_event_attr& attr)
     case Source::task_clock:
     case Source::cpu_clock:
       attr.type = PERF_TYPE_SOFTWARE;
-      attr.config = options_.source == Source::task_clock ? PERF_COUNT_SW_TASK_CLOCK : PERF_COUNT_SW_CPU_CLOCK;
+      attr.config = clock_code();
       return true;
   }
   return false;
 }
 
 bool LinuxPerf::describe_hardware(const HostEventSpec& spec, perf_event_attr& attr) const {
-  if (!spec.counter.is_fixed() && spec.vendor == *options_.host_vendor) {
+  if (!spec.counter.is_fixed() && spec.vendor == host_vendor_) {
     attr.type = PERF_TYPE_RAW;
     attr.config = spec.select & raw_bits(spec.vendor);
   } else {
@@ -200,14 +205,15 @@ int LinuxPerf::request_signals(int fd) {
   return set(F_SETFL, O_ASYNC | O_NONBLOCK);
 }
 
-/// An event that counts nothing, but holds the others together from the first to the last.
+/// An event that holds the others together from the first to the last. It is of their own PMU: Linux 6.18 puts off
+/// enabling a software clock in a group that another software PMU leads until the thread is next switched in.
 int LinuxPerf::open_leader() {
   perf_event_attr attr{};
   attr.size = sizeof attr;
   attr.type = PERF_TYPE_SOFTWARE;
-  attr.config = PERF_COUNT_SW_DUMMY;
+  attr.config = options_.source == Source::hardware ? std::uint64_t{PERF_COUNT_SW_DUMMY} : clock_code();
   attr.pinned = 1;
-  attr.exclude_kernel = 1;  // it counts nothing anyway, and so needs no privilege
+  attr.exclude_kernel = 1;  // its own count is not used, and so needs no privilege
   attr.exclude_hv = 1;
   attr.read_format = PERF_FORMAT_GROUP | PERF_FORMAT_ID;
   const int fd = uninterrupted([&] { return system_.perf_event_open(attr, options_.thread, no_fd); });

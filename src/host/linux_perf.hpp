@@ -98,6 +98,7 @@ class LinuxPerf final : public HostEvents, private SignalReceiver {
   void on_signal(int fd) override;
   Slot* find(HostEvent event);
   int open_leader();
+  [[nodiscard]] std::uint64_t clock_code() const;
   Status<HostError> read_group();
   Result<std::uint64_t, HostError> peek_page(const Slot& slot);
   bool describe_event(const HostEventSpec& spec, perf_event_attr& attr) const;
@@ -108,6 +109,7 @@ class LinuxPerf final : public HostEvents, private SignalReceiver {
 
   Options options_;
   PerfSystem& system_;
+  Vendor host_vendor_;
   int signal_error_ = 0;
   int leader_ = no_fd;
   int leader_error_ = 0;

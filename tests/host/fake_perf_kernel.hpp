@@ -61,6 +61,7 @@ class FakePerfKernel final : public PerfSystem {
       if (!event.enabled || event.in_error || !led) continue;
       if (event.attr.type == PERF_TYPE_SOFTWARE && event.attr.config == PERF_COUNT_SW_DUMMY) continue;
       event.count += n;
+      if (event.attr.sample_period == 0) continue;
       if (n < event.left) {
         event.left -= n;
         continue;

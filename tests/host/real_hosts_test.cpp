@@ -220,6 +220,23 @@ TEST(RealPerf, ReadsAndPausesAsTheManualSays) {
   EXPECT_EQ(perf.read(event).value(), paused);
 }
 
+TEST(RealPerf, AnEventOfAGroupCountsFromTheCallThatEnablesIt) {
+  SKIP_WITHOUT_PERF();
+  for (const Source source : {Source::task_clock, Source::cpu_clock}) {
+    LinuxPerf perf{{.source = source, .reads = Reads::group}};
+    const HostEvent event = *perf.open(cycles(), 1ULL << 60);
+    for (int n = 0; n < 20; ++n) {
+      ASSERT_TRUE(perf.enable(event).ok());
+      const std::uint64_t before = perf.read(event).value();
+      const std::uint64_t start = linux_clock_system().thread_cpu_ns();
+      while (linux_clock_system().thread_cpu_ns() < start + 100000) {
+      }
+      EXPECT_GE(perf.read(event).value(), before + 100000);
+      ASSERT_TRUE(perf.disable(event).ok());
+    }
+  }
+}
+
 TEST(RealPerf, ExhaustedDescriptorsAreAReasonAndNotTheEnd) {
   SKIP_WITHOUT_PERF();
   Guest<PerfSide> guest{"best"};
