@@ -97,6 +97,7 @@ ExitStatus status_of(const lab::GuestResult& result, bool timed_out) {
       return result.exit_value == 0 ? ExitStatus::success : ExitStatus::failed;
     case soft::StopReason::shutdown:
     case soft::StopReason::halted:
+    case soft::StopReason::stuck:
       return guest_crashed;
     case soft::StopReason::instruction_limit:
       return limit_reached;

@@ -60,6 +60,8 @@ std::string ending(const GuestResult& result) {
       return "the guest crashed: triple fault";
     case soft::StopReason::halted:
       return "the guest halted for ever: HLT, and nothing can wake it";
+    case soft::StopReason::stuck:
+      return "the guest crashed: exceptions without end";
     case soft::StopReason::instruction_limit:
       return "the limit of instructions was reached";
     case soft::StopReason::stopped:

@@ -102,6 +102,8 @@ const char* exit_name(soft::ExitReason reason) {
       return "shutdown";
     case soft::ExitReason::stop:
       return "stop";
+    case soft::ExitReason::stuck:
+      return "stuck";
   }
   return "?";
 }
@@ -314,7 +316,8 @@ GuestResult GuestRun::run() {
   result.pmu_accesses = machine.pmu_accesses();
   result.pmis = machine.pmis();
   result.unknown = machine.cpu().unknown();
-  if (result.stopped == soft::StopReason::shutdown || result.stopped == soft::StopReason::halted) {
+  if (result.stopped == soft::StopReason::shutdown || result.stopped == soft::StopReason::halted ||
+      result.stopped == soft::StopReason::stuck) {
     result.post_mortem = post_mortem(machine);
   }
   return result;

@@ -25,17 +25,10 @@ namespace {
 constexpr std::uint32_t hyperv_first = 0x40000000;
 constexpr std::uint32_t hyperv_last = 0x400001FF;
 
-/// A host CPU of the guest's vendor, with all events and a counter for each of the guest's.
-Profile host_profile(const Profile& guest) {
-  Profile host = model::svm_host(find_profile(guest.is_intel() ? "intel-v5" : "amd-v2")->profile);
-  host.gp_counters = std::max(host.gp_counters, guest.gp_counters);
-  return host;
-}
-
 /// One virtual PMU under one policy, on a host of its own.
 struct Lane {
   Lane(const Profile& profile, const Policy& policy, const model::Platform& platform)
-      : hardware{host_profile(profile)}, host{hardware, {}, platform}, pmu{profile, backing, policy} {}
+      : hardware{model::host_for(profile)}, host{hardware, {}, platform}, pmu{profile, backing, policy} {}
 
   model::HardwarePmu hardware;
   model::PerfModel host;
