@@ -130,7 +130,7 @@ void sample_in_turns() {
 
   Sampler& with = sampler();
   with.forget();
-  Ticker timer{option("window", 100'000)};
+  Ticker timer{option("window", 1'000'000)};
   ticker = &timer;
   set_interrupt_handler(vector::timer, rotate);
   const std::uint64_t wanted_turns = option("windows", scaled(70, 2 * wanted_members));

@@ -33,7 +33,7 @@ constexpr std::size_t largest_file = 256U << 20;
 
 struct Options {
   std::string image;
-  Profile profile;
+  Profile profile = find_profile("intel-v2")->profile;
   Policy policy;
   std::string platform = "generic";
   std::string pmu = "virtual";

@@ -1,6 +1,7 @@
 #include "host/model/hardware.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "vpmu/event_select.hpp"
 
@@ -401,8 +402,10 @@ bool HardwarePmu::take_pmi() {
 }
 
 Profile host_for(const Profile& guest) {
+  const std::uint32_t host_limit = guest.is_intel() ? max_gp_counters : 15;
   Profile host = svm_host(find_profile(guest.is_intel() ? "intel-v5" : "amd-v2")->profile);
-  host.gp_counters = std::max(host.gp_counters, guest.gp_counters);
+  const auto counters = static_cast<std::uint32_t>(std::popcount(guest.counters()));
+  host.gp_counters = static_cast<std::uint8_t>(std::clamp(counters, std::uint32_t{host.gp_counters}, host_limit));
   return host;
 }
 

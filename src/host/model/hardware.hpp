@@ -9,10 +9,10 @@
 #include "host/model/activity.hpp"
 #include "host/model/event_rule.hpp"
 #include "vpmu/counter.hpp"
+#include "vpmu/fault.hpp"
 #include "vpmu/msr.hpp"
 #include "vpmu/profile.hpp"
 #include "vpmu/result.hpp"
-#include "vpmu/fault.hpp"
 
 namespace vpmu::model {
 
@@ -162,7 +162,8 @@ constexpr Profile svm_host(Profile profile) {
   return profile;
 }
 
-/// A host CPU that can back a guest of this profile: of its vendor, with all events and a counter for each of the guest's.
+/// A host CPU that can back a guest of this profile: of its vendor, with all events, and with a general-purpose counter
+/// for each of the guest's counters: a real host moves its events between counters to fit them in, PerfModel does not.
 Profile host_for(const Profile& guest);
 
 }  // namespace vpmu::model
