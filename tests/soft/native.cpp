@@ -190,7 +190,8 @@ Native::Outcome Native::run(std::span<const u8> bytes, NativeState& state, bool 
   e.bytes({0xe9});
   e.u32_value((wide ? code64 : code32) + 0x200 - (e.at() + 4));
   caught = 0;
-  if (sigsetjmp(escape, 1) == 0) {
+  const u32 own_mxcsr = __builtin_ia32_stmxcsr();
+  if (sigsetjmp(escape, 0) == 0) {
     if (wide) {
       reinterpret_cast<void (*)(NativeState*)>(code64)(&state);
     } else {
@@ -199,8 +200,10 @@ Native::Outcome Native::run(std::span<const u8> bytes, NativeState& state, bool 
       std::memcpy(&state, reinterpret_cast<const void*>(code32 + state32_at), sizeof state);
       for (unsigned n = 0; n < 8; ++n) state.gpr[n] &= 0xffffffff;
     }
+    __builtin_ia32_ldmxcsr(own_mxcsr);
     return Outcome::done;
   }
+  __builtin_ia32_ldmxcsr(own_mxcsr);
   switch (caught) {
     case SIGFPE:
       return Outcome::divide_error;
