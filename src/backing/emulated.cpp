@@ -104,7 +104,8 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   const HostEventSpec spec = registers.host_event(counter);
   const std::uint64_t period = registers.distance(counter);
   auto opened = host_.open(spec, period);
-  if (!opened && opened.error() == HostError::no_counter && close_unused(registers, 0)) opened = host_.open(spec, period);
+  if (!opened && opened.error() == HostError::no_counter && close_unused(registers, 0))
+    opened = host_.open(spec, period);
   if (!opened) return fail(counter, opened.error());
   event(counter) = {
       .handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};

@@ -66,7 +66,8 @@ void run(const Options& options) {
   const lab::ReplayOptions replay = checked(options);
   // Before the work, so that a path that can't be written does not cost it.
   std::optional<OutputFile> json;
-  if (!options.json.empty()) {
+  const bool to_output = options.json == "-";
+  if (!options.json.empty() && !to_output) {
     auto created = OutputFile::create(options.json);
     if (!created) throw UseError{created.error()};
     json.emplace(std::move(*created));
@@ -77,7 +78,7 @@ void run(const Options& options) {
     json->write(lab::replay_json(*result));
     if (const auto done = json->commit(); !done) throw UseError{done.error()};
   }
-  if (options.json != "-" && options.json != "/dev/stdout") fmt::print("{}", lab::replay_text(*result));
+  fmt::print("{}", to_output ? lab::replay_json(*result) : lab::replay_text(*result));
 }
 
 }  // namespace
@@ -107,7 +108,10 @@ void add_replay(CLI::App& app, ExitStatus& status) {
   command->add_option("--ipc", options->ipc, "Instructions that the guest retires a cycle")
       ->capture_default_str()
       ->option_text("NUMBER");
-  command->add_option("--json", options->json, "Also write the results as JSON")->option_text("FILE");
+  command
+      ->add_option("--json", options->json,
+                   "Also write the results as JSON; - is standard output, in place of the tables")
+      ->option_text("FILE");
   command->callback([options, &status] {
     run(*options);
     status = ExitStatus::success;
