@@ -46,7 +46,7 @@ constexpr std::array hosts{
 };
 
 constexpr std::array machines{
-    Facility{"soft", "interpreter, exact and deterministic", not_built},
+    Facility{"soft", "interpreter, exact and deterministic (run)", always},
     Facility{"kvm", "hardware virtualization by Linux KVM", why_no_kvm},
 };
 
