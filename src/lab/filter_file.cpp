@@ -126,9 +126,8 @@ std::expected<EventFilter, std::string> parse_filter(Vendor vendor, std::string_
     if (!code && events[i].is_string()) {
       const std::string name = events[i].get<std::string>();
       code = named_event(vendor, name);
-      if (!code)
-        return wrong(
-            fmt::format("{} is neither a number nor a name that libpfm4 knows", json(name).dump(-1, ' ', true)));
+      const std::string shown = json(name).dump(-1, ' ', true);
+      if (!code) return wrong(fmt::format("{} is neither a number nor a name that libpfm4 knows", shown));
     }
     if (!code) return wrong("must be a code, a name or a masked entry");
     if ((*code & ~known) != 0) return wrong(fmt::format("{:#x} has bits beyond event select and unit mask", *code));

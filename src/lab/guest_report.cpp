@@ -40,6 +40,7 @@ std::string list(const Items& items) {
 
 std::vector<std::pair<const char*, std::uint64_t>> exits_of(const GuestResult& result) {
   std::vector<std::pair<const char*, std::uint64_t>> exits;
+  exits.reserve(result.exits.size());
   for (std::size_t i = 0; i < result.exits.size(); ++i) {
     exits.emplace_back(exit_name(static_cast<soft::ExitReason>(i)), result.exits[i]);
   }
@@ -90,6 +91,7 @@ std::string guest_text(const GuestOptions& options, const GuestResult& result, c
   row("PMIs", fmt::format("{}", result.pmis));
   if (options.pmu == GuestOptions::Pmu::emulated) {
     std::vector<std::pair<const char*, std::uint64_t>> calls;
+    calls.reserve(host_rows.size());
     for (const HostRow& call : host_rows) calls.emplace_back(call.name, result.host_calls.*call.member);
     row("host calls", list(calls));
     row("host time", fmt::format("{:.3f} ms (modelled)", static_cast<double>(result.host_ns) / mega));

@@ -108,8 +108,10 @@ const char* exit_name(soft::ExitReason reason) {
   return "?";
 }
 
+namespace {
+
 /// The virtual PMU between the machine and the modelled host; also the CPU's view of the physical PMU below.
-class GuestRun::VirtualPort final : public soft::PmuPort, public EventSink {
+class VirtualPort final : public soft::PmuPort, public EventSink {
  public:
   explicit VirtualPort(const GuestOptions& options)
       : options_{options},
@@ -216,7 +218,7 @@ class GuestRun::VirtualPort final : public soft::PmuPort, public EventSink {
 };
 
 /// The CPU's own PMU, in the hands of a guest that is a hypervisor.
-class GuestRun::PhysicalPort final : public soft::PmuPort, public EventSink {
+class PhysicalPort final : public soft::PmuPort, public EventSink {
  public:
   explicit PhysicalPort(const GuestOptions& options) : profile_{model::svm_host(options.profile)}, hardware_{profile_} {
     // A hypervisor on AMD runs with EFER.SVME set; GuestOnly and HostOnly depend on it.
@@ -273,24 +275,26 @@ class GuestRun::PhysicalPort final : public soft::PmuPort, public EventSink {
   model::Mode mode_ = model::Mode::host;
 };
 
+}  // namespace
+
 struct GuestRun::Parts {
   explicit Parts(const GuestOptions& given) : options{given} {
     const soft::MachineConfig config = machine_config(options);
     if (options.pmu == GuestOptions::Pmu::physical) {
-      physical.emplace(options);
-      machine.emplace(config, *physical, *physical, options.output);
+      physical = std::make_unique<PhysicalPort>(options);
+      machine = std::make_unique<soft::Machine>(config, *physical, *physical, options.output);
     } else {
-      port.emplace(options);
-      machine.emplace(config, *port, *port, options.output);
+      port = std::make_unique<VirtualPort>(options);
+      machine = std::make_unique<soft::Machine>(config, *port, *port, options.output);
       port->attach(*machine);
     }
     machine->set_stop_flag(options.stop);
   }
 
   GuestOptions options;
-  std::optional<VirtualPort> port;
-  std::optional<PhysicalPort> physical;
-  std::optional<soft::Machine> machine;
+  std::unique_ptr<VirtualPort> port;       // Pmu::emulated
+  std::unique_ptr<PhysicalPort> physical;  // Pmu::physical
+  std::unique_ptr<soft::Machine> machine;
 };
 
 GuestRun::GuestRun(const GuestOptions& options) : parts_{std::make_unique<Parts>(options)} {}

@@ -81,8 +81,6 @@ class GuestRun {
   GuestResult run();
 
  private:
-  class VirtualPort;
-  class PhysicalPort;
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

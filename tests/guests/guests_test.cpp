@@ -46,7 +46,8 @@ TEST_P(Guest, passes_and_ran_checks_of_each_kind) {
   EXPECT_THAT(result.out, ContainsRegex(guest + ": [1-9][0-9]* checks passed, 0 failed, [01] unavailable\n$"));
   const bool has_counters = find_profile(profile.c_str())->profile.present();
   for (const char* kind : {"counts", "registers", "faults", "interrupts"}) {
-    if (has_counters || kind != std::string{"counts"}) EXPECT_GT(checks_of(result.out, kind), 0) << kind;
+    if (!has_counters && kind == std::string{"counts"}) continue;
+    EXPECT_GT(checks_of(result.out, kind), 0) << kind;
   }
 }
 
@@ -60,8 +61,8 @@ INSTANTIATE_TEST_SUITE_P(, Guest,
                          testing::Combine(testing::Values("counting", "exits", "hostile", "multiplex", "sampling",
                                                           "tick"),
                                           testing::ValuesIn(profile_names())),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param);
+                         [](const auto& param) {
+                           std::string name = std::get<0>(param.param) + "_" + std::get<1>(param.param);
                            for (char& character : name) character = character == '-' ? '_' : character;
                            return name;
                          });
