@@ -44,6 +44,13 @@ class RegisterFile {
   [[nodiscard]] std::uint64_t fixed_ctrl() const { return fixed_ctrl_; }
   [[nodiscard]] std::uint64_t global_ctrl() const { return global_ctrl_; }
   [[nodiscard]] std::uint64_t global_status() const { return global_status_; }
+  [[nodiscard]] std::uint64_t debugctl() const { return debugctl_; }
+  /// Counters whose event the filter lets through, whether enabled or not.
+  [[nodiscard]] CounterSet let_through() const { return let_through_; }
+  /// Counters whose overflow interrupts.
+  [[nodiscard]] CounterSet interrupting() const { return interrupt_; }
+  /// Another number after any change that a backing did not make itself.
+  [[nodiscard]] std::uint32_t revision() const { return revision_; }
 
   // --- What a backing tells ---
 
@@ -55,6 +62,16 @@ class RegisterFile {
   [[nodiscard]] std::uint64_t outstanding(CounterId counter) const { return counters_[counter.slot()].outstanding; }
   /// How many may be outstanding (S4's T).
   [[nodiscard]] std::uint64_t tolerance(CounterId counter) const { return counters_[counter.slot()].tolerance; }
+  // What the guest's own hardware registers hold, as mediated mode finds them.
+  /// The counter's value. Whether it overflowed is for the status to say.
+  void take_value(CounterId counter, std::uint64_t value) {
+    counters_[counter.slot()].value = value & mask_of(counter);
+  }
+  void take_status(std::uint64_t status);
+  void take_global_ctrl(std::uint64_t value);
+  /// An overflow that interrupts was seen: the next entry reports a PMI.
+  void raise_pmi() { pmi_pending_ = true; }
+
   /// Asks for Backing::enter() before the next VM entry, though no counter changed.
   void request_entry() { requested_ |= entry_request; }
   /// Asks for Backing::enter() with these counters before the next VM entry.
@@ -95,12 +112,14 @@ class RegisterFile {
   std::array<Matches, emulated_event_count> retire_{};
   CounterSet requested_ = 0;
   bool pmi_pending_ = false;
+  std::uint32_t revision_ = 0;
 
   CounterSet active_ = 0;
   CounterSet armed_ = 0;  // locally enabled and not filtered
   CounterSet user_ = 0;
   CounterSet kernel_ = 0;
   CounterSet interrupt_ = 0;
+  CounterSet let_through_ = 0;
   std::array<CounterSet, emulated_event_count> matching_{};
 
   std::uint64_t global_ctrl_ = 0;

@@ -21,7 +21,7 @@ RegisterFile::RegisterFile(const Profile& profile, const Policy& policy) : profi
 }
 
 void RegisterFile::reset() {
-  armed_ = user_ = kernel_ = interrupt_ = 0;
+  armed_ = user_ = kernel_ = interrupt_ = let_through_ = 0;
   matching_ = {};
   active_ = requested_ = 0;
   pmi_pending_ = false;
@@ -71,7 +71,20 @@ void RegisterFile::overflow(CounterId counter) {
   if ((interrupt_ & counter.mask()) != 0) pmi_pending_ = true;
 }
 
+void RegisterFile::take_status(std::uint64_t status) {
+  const std::uint64_t changed = global_status_ ^ status;
+  global_status_ = status;
+  if ((changed & global_status::counters_frozen) != 0) refresh();
+}
+
+void RegisterFile::take_global_ctrl(std::uint64_t value) {
+  if (value == global_ctrl_) return;
+  global_ctrl_ = value;
+  refresh();
+}
+
 void RegisterFile::count_emulated(CounterSet counters) {
+  ++revision_;
   for_each_counter(counters, [this](CounterId counter) {
     Counter& state = counters_[counter.slot()];
     state.value = (state.value + 1) & mask_of(counter);
@@ -85,6 +98,7 @@ void RegisterFile::count_emulated(CounterSet counters) {
 
 void RegisterFile::write_counter(CounterId counter, std::uint64_t value) {
   Counter& state = counters_[counter.slot()];
+  ++revision_;
   state.value = value & mask_of(counter);
   state.outstanding = 0;
   new_period(counter);
@@ -112,6 +126,8 @@ void RegisterFile::local_change(CounterId counter) {
   const bool enabled = (user || kernel) && (counter.is_fixed() || (selector & evtsel::enable) != 0);
   const bool passes =
       filter_ == nullptr || (counter.is_fixed() ? filter_->allows_fixed(counter.number()) : filter_->allows(selector));
+  ++revision_;
+  assign(let_through_, mask, passes);
   assign(user_, mask, user);
   assign(kernel_, mask, kernel);
   assign(armed_, mask, enabled && passes);
@@ -127,6 +143,7 @@ void RegisterFile::local_change(CounterId counter) {
 }
 
 void RegisterFile::refresh() {
+  ++revision_;
   const CounterSet active = armed_ & globally_enabled();
   requested_ |= active ^ active_;
   active_ = active;

@@ -199,6 +199,7 @@ Status<Fault> VirtualPmu::write(Msr msr, std::uint64_t value, Access access) {
       registers_.ds_area_ = value;
       break;
     case RegisterKind::debugctl:
+      ++registers_.revision_;
       registers_.debugctl_ = value;
       break;
     case RegisterKind::perf_capabilities:
@@ -244,9 +245,8 @@ void VirtualPmu::write_fixed_ctrl(std::uint64_t value) {
 }
 
 void VirtualPmu::set_status(std::uint64_t status) {
-  const std::uint64_t changed = registers_.global_status_ ^ status;
-  registers_.global_status_ = status;
-  if ((changed & global_status::counters_frozen) != 0) registers_.refresh();
+  ++registers_.revision_;
+  registers_.take_status(status);
 }
 
 std::uint64_t VirtualPmu::status_set_bits() const {
@@ -280,11 +280,13 @@ Status<PostError> VirtualPmu::post_write(Msr msr, std::uint64_t value) {
 
 void VirtualPmu::retire_slowly(EmulatedEvent event, std::uint32_t cpl) {
   const auto& matches = registers_.retire_[static_cast<std::size_t>(event)];
-  if (policy().retire == Policy::Retire::walk) {
-    registers_.count_emulated(registers_.walk_matches(event, cpl != 0));
-    return;
-  }
-  registers_.count_emulated(cpl == 0 ? matches.kernel : matches.user);
+  const CounterSet counters = policy().retire == Policy::Retire::walk ? registers_.walk_matches(event, cpl != 0)
+                              : cpl == 0                              ? matches.kernel
+                                                                      : matches.user;
+  // In mediated mode a counter's value may still be in the hardware. In emulated mode, what the host counts is added
+  // to it at any later time.
+  if (every_entry_) fold(counters);
+  registers_.count_emulated(counters);
 }
 
 EntryAction VirtualPmu::enter_slowly() {
