@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -21,8 +22,8 @@ struct Options {
 
 void print_listed(const char* kind, const lab::FileResult::Listed& listed, const char* expected, const char* got) {
   for (const lab::Mismatch& mismatch : listed.result.mismatches) {
-    fmt::print("  {} {}: op {} {}: {} {}, {} {}\n", kind, listed.scenario, mismatch.operation, mismatch.what, expected,
-               mismatch.expected, got, mismatch.got);
+    fmt::print("  {} {}: op {} {}: {} {}, {} {}{}{}\n", kind, listed.scenario, mismatch.operation, mismatch.what,
+               expected, mismatch.expected, got, mismatch.got, mismatch.reason.empty() ? "" : ": ", mismatch.reason);
   }
 }
 
@@ -36,6 +37,7 @@ void print(const std::string& file, const lab::FileResult& result) {
   if (!tags.empty()) tags += ')';
   fmt::print("{}: {} passed, {} expected differences, {} skipped{}, {} failed\n", file, result.passed, result.differ,
              skipped, tags, result.failed);
+  for (const std::string_view rule : result.rules) fmt::print("  in all scenarios: {}\n", rule);
   for (const auto& listed : result.differences) print_listed("expected difference", listed, "recorded", "ours");
   for (const auto& listed : result.failures) print_listed("failed", listed, "expected", "got");
   if (result.failed > result.failures.size()) {

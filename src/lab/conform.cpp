@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "lab/conform_differences.hpp"
+#include "lab/conform_mediated.hpp"
+#include "lab/conform_rig.hpp"
 #include "lab/input_file.hpp"
-#include "vpmu/emulated_backing.hpp"
 #include "vpmu/event_filter.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
@@ -19,9 +23,15 @@ namespace {
 class Guest {
  public:
   Guest(const Scenario& scenario, const Policy& policy)
-      : scenario_{scenario}, backing_{host_}, pmu_{scenario.profile, backing_, policy} {}
+      : scenario_{scenario},
+        rig_{scenario.mediated ? mediated_rig(scenario, policy) : std::make_unique<EmulatedRig>()},
+        pmu_{scenario.profile, rig_->backing(), policy} {}
+
+  /// How the hardware differed, operation by operation.
+  [[nodiscard]] const std::map<std::size_t, std::string>& hardware_differences() const { return hardware_differences_; }
 
   Answer perform(const Operation& operation) {
+    const std::size_t place = performed_++;
     const auto msr = static_cast<Msr>(operation.index);
     switch (operation.verb) {
       case Verb::wrmsr:
@@ -39,7 +49,7 @@ class Guest {
         return {};
       case Verb::run:
         enter();
-        host_.run(operation.batch);
+        rig_->run(operation.batch);
         pmu_.leave();
         return {};
       case Verb::emulated:
@@ -48,6 +58,7 @@ class Guest {
         return {};
       case Verb::entry:
         enter();
+        rig_->run({});
         pmu_.leave();
         return {};
       case Verb::pmi:
@@ -64,8 +75,18 @@ class Guest {
         pmu_allowed_ = operation.value != 0;
         return {};
       case Verb::perf_fail:
-        host_.fail_opens(operation.value);
+        rig_->fail_opens(operation.value);
         return {};
+      case Verb::hw_preset:
+        static_cast<void>(rig_->hardware(operation, scenario_));
+        return {};
+      case Verb::hw_trace:
+      case Verb::hw_view: {
+        std::string difference = rig_->hardware(operation, scenario_);
+        if (difference.empty()) return {Answer::Kind::as_recorded};
+        hardware_differences_.emplace(place, std::move(difference));
+        return {Answer::Kind::differs};
+      }
     }
     return {};
   }
@@ -106,13 +127,14 @@ class Guest {
   }
 
   const Scenario& scenario_;
-  VectorHost host_;
-  EmulatedBacking backing_;
+  std::unique_ptr<ConformRig> rig_;
   EventFilter filter_;
   VirtualPmu pmu_;
   PmcAccess access_;
   std::uint64_t interrupts_ = 0;
   bool pmu_allowed_ = true;
+  std::size_t performed_ = 0;
+  std::map<std::size_t, std::string> hardware_differences_;
 };
 
 using Answers = std::vector<Answer>;
@@ -147,7 +169,7 @@ std::size_t first_mismatch(const Answers& expected, const Answers& got) {
 }
 
 Mismatch mismatch(const Scenario& scenario, std::size_t at, const Answer& expected, const Answer& got) {
-  return {at, describe(scenario.operations[at]), describe(expected), describe(got)};
+  return {at, describe(scenario.operations[at]), describe(expected), describe(got), {}};
 }
 
 }  // namespace
@@ -155,7 +177,6 @@ Mismatch mismatch(const Scenario& scenario, std::size_t at, const Answer& expect
 ScenarioResult replay_scenario(const Scenario& scenario, const Policy& policy) {
   using Outcome = ScenarioResult::Outcome;
   if (scenario.has_tag("unmodelled")) return {Outcome::skipped, "unmodelled", {}};
-  if (scenario.mediated) return {Outcome::skipped, "mediated backing", {}};
 
   Answers got;
   got.reserve(scenario.operations.size());
@@ -173,12 +194,20 @@ ScenarioResult replay_scenario(const Scenario& scenario, const Policy& policy) {
     closest = &answers;
     at = first;
   }
-  if (at < got.size()) return {Outcome::failed, {}, {mismatch(scenario, at, (*closest)[at], got[at])}};
+  // What the hardware did differently is known in words.
+  const auto tell = [&](std::size_t operation, const Answer& expected) {
+    Mismatch told = mismatch(scenario, operation, expected, got[operation]);
+    const auto words = guest.hardware_differences().find(operation);
+    if (words != guest.hardware_differences().end()) told.got = words->second;
+    return told;
+  };
+  if (at < got.size()) return {Outcome::failed, {}, {tell(at, (*closest)[at])}};
   ScenarioResult result;
   for (const ExpectedDifference& difference : differences) {
+    if (got[difference.operation] == difference.recorded) continue;
     result.outcome = Outcome::passed_but_differs;
-    result.mismatches.push_back(
-        mismatch(scenario, difference.operation, difference.recorded, got[difference.operation]));
+    result.mismatches.push_back(tell(difference.operation, difference.recorded));
+    result.mismatches.back().reason = difference.reason;
   }
   return result;
 }
@@ -205,6 +234,7 @@ std::expected<FileResult, InputError> replay_file(const std::string& path, const
     }
     const auto scenario = parse_scenario(line);
     if (!scenario) return bad_line(scenario.error());
+    if (scenario->mediated && policy.mode_switch == Policy::Switch::elide) file.rules = mediated_rules();
     auto result = replay_scenario(*scenario, policy);
     switch (result.outcome) {
       case ScenarioResult::Outcome::passed:

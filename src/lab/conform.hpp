@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <expected>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lab/conform_scenario.hpp"
@@ -18,6 +20,7 @@ struct Mismatch {
   std::string what;  // the operation, in one line
   std::string expected;
   std::string got;
+  std::string_view reason;  // of an expected difference
 };
 
 /// What became of one scenario.
@@ -47,6 +50,8 @@ struct FileResult {
   };
   std::vector<Listed> differences;
   std::vector<Listed> failures;
+  /// Differences that all scenarios of the file have, one line each.
+  std::span<const std::string_view> rules;
 };
 
 /// Bad input: one line that names the file, the line if there is one, and what is wrong.

@@ -18,6 +18,7 @@ struct ExpectedDifference {
   std::uint64_t value;
   Answer recorded;
   Answer ours;
+  std::string_view reason = "the recorded peer stops at perfmon v2";
 };
 
 /// Those of this scenario; none if it is not exactly the one that they were written for.

@@ -14,12 +14,25 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 15> verb_names{
-    "wrmsr", "rdmsr", "host_wrmsr", "host_rdmsr", "rdpmc",   "mode",          "run",       "emulated",
-    "entry", "pmi",   "filter",     "sched",      "refresh", "vm_enable_pmu", "perf_fail",
+constexpr std::array<std::string_view, 18> verb_names{
+    "wrmsr", "rdmsr",  "host_wrmsr", "host_rdmsr", "rdpmc",         "mode",      "run",       "emulated", "entry",
+    "pmi",   "filter", "sched",      "refresh",    "vm_enable_pmu", "perf_fail", "hw_preset", "hw_trace", "hw_view",
 };
+using AccessKind = model::HardwareAccess::Kind;
+/// The host's part of a hardware trace.
+constexpr std::array<std::pair<std::string_view, AccessKind>, 4> host_calls{{
+    {"load_guest_context", AccessKind::leave_host_perf},
+    {"put_guest_context", AccessKind::return_host_perf},
+    {"load_guest_lvtpc", AccessKind::set_lvtpc_guest},
+    {"put_guest_lvtpc", AccessKind::set_lvtpc_host},
+}};
+constexpr std::array<std::pair<std::string_view, AccessKind>, 3> instructions{{
+    {"rdmsr", AccessKind::rdmsr},
+    {"wrmsr", AccessKind::wrmsr},
+    {"rdpmc", AccessKind::rdpmc},
+}};
 /// Arguments and the answer, without the name.
-constexpr std::array<std::size_t, verb_names.size()> arities{3, 2, 3, 2, 2, 1, 1, 1, 0, 1, 2, 0, 2, 1, 1};
+constexpr std::array<std::size_t, verb_names.size()> arities{3, 2, 3, 2, 2, 1, 1, 1, 0, 1, 2, 0, 2, 1, 1, 2, 1, 1};
 
 constexpr std::array<std::string_view, Batch::kinds> batch_names{
     "instructions", "cycles", "branches", "branch_misses", "ref_cycles", "llc_references", "llc_misses"};
@@ -144,6 +157,31 @@ Profile profile_of(Vendor vendor, const Json& host, const Json& pmu, const Json&
   return profile;
 }
 
+/// The physical PMU, whole.
+Profile host_profile_of(Vendor vendor, const Json& host) {
+  Profile profile;
+  profile.vendor = vendor;
+  profile.version = small(host, "version");
+  profile.gp_counters = small(host, "gp");
+  profile.gp_width = small(host, "gp_width");
+  if (vendor == Vendor::amd) {
+    profile.core_ext = true;
+    profile = model::svm_host(profile);
+  } else {
+    constexpr std::uint64_t full_width_writes = 1U << 13;
+    const std::uint8_t fixed = small(host, "fixed");
+    if (fixed > max_fixed_counters) refuse("more than 8 fixed counters");
+    profile.fixed_mask = static_cast<std::uint8_t>((1U << fixed) - 1);
+    profile.fixed_width = small(host, "fixed_width");
+    profile.events_length = 8;
+    profile.tsx = truth(field(host, "tsx"), "tsx");
+    profile.pdcm = true;
+    profile.perf_capabilities = full_width_writes;
+  }
+  if (const char* wrong = check(profile); wrong != nullptr) refuse(fmt::format("host: {}", wrong));
+  return profile;
+}
+
 class ScenarioParser {
  public:
   explicit ScenarioParser(const Json& json) : json_{json} {}
@@ -161,7 +199,7 @@ class ScenarioParser {
     const auto& operations = array(field(json_, "ops"), "ops");
     if (operations.empty()) refuse("no operations");
     scenario_.profile = profile_of(vendor_, *host_, field(json_, "pmu"), field(json_, "derived"));
-    if (scenario_.mediated) return std::move(scenario_);
+    if (scenario_.mediated) scenario_.host = host_profile_of(vendor_, *host_);
     scenario_.operations.reserve(operations.size());
     for (const Json& operation : operations) {
       at_operation(scenario_.operations.size(), [&] { scenario_.operations.push_back(parse_operation(operation)); });
@@ -241,11 +279,67 @@ class ScenarioParser {
       case Verb::perf_fail:
         operation.value = number(json[1], "the count of failures", max_count);
         break;
+      case Verb::hw_preset:
+        operation.index = hex32(json[1], "the MSR");
+        operation.value = hex(json[2], "the value");
+        break;
+      case Verb::hw_trace:
+        operation.index = static_cast<std::uint32_t>(scenario_.traces.size());
+        scenario_.traces.push_back(parse_trace(json[1]));
+        operation.answer = {Answer::Kind::as_recorded};
+        break;
+      case Verb::hw_view:
+        operation.index = static_cast<std::uint32_t>(scenario_.views.size());
+        scenario_.views.push_back(parse_view(json[1]));
+        operation.value = directly_after_entry() ? 1 : 0;
+        operation.answer = {Answer::Kind::as_recorded};
+        break;
       case Verb::entry:
       case Verb::sched:
         break;
     }
     return operation;
+  }
+
+  [[nodiscard]] bool directly_after_entry() const {
+    const auto last = std::ranges::find_if(scenario_.operations.rbegin(), scenario_.operations.rend(),
+                                           [](const Operation& other) { return other.verb != Verb::hw_trace; });
+    return last != scenario_.operations.rend() && (last->verb == Verb::entry || last->verb == Verb::run);
+  }
+
+  static HardwareTrace parse_trace(const Json& json) {
+    HardwareTrace trace;
+    for (const Json& entry : array(json, "a hardware trace")) trace.push_back(parse_access(entry));
+    return trace;
+  }
+
+  static model::HardwareAccess parse_access(const Json& json) {
+    if (!json.is_array() || json.empty()) refuse("an access is not a list of a name and arguments");
+    const auto& name = text(json[0], "an access's name");
+    if (name == "host" && json.size() == 2) {
+      const auto* call =
+          std::ranges::find(host_calls, text(json[1], "a host call"), &decltype(host_calls)::value_type::first);
+      if (call == host_calls.end()) refuse("unknown host call " + printable(text(json[1], "a host call")));
+      return {call->second};
+    }
+    if (name == "vmcs_global_ctrl" && json.size() == 2) {
+      return {AccessKind::set_entry_field, index_of(Msr::ia32_perf_global_ctrl), hex(json[1], "GLOBAL_CTRL")};
+    }
+    const auto* instruction = std::ranges::find(instructions, name, &decltype(instructions)::value_type::first);
+    if (instruction == instructions.end() || json.size() != 3) refuse("unknown access " + printable(name));
+    return {instruction->second, hex32(json[1], "an access's register"), hex(json[2], "an access's value")};
+  }
+
+  static HardwareView parse_view(const Json& json) {
+    HardwareView view;
+    for (const Json& selector : array(field(json, "eventsel_hw"), "eventsel_hw")) {
+      view.selectors.push_back(hex(selector, "a selector"));
+    }
+    if (view.selectors.size() > max_gp_counters) refuse("more selectors than counters");
+    view.fixed_ctrl = hex(field(json, "fixed_ctr_ctrl_hw"), "fixed_ctr_ctrl_hw");
+    view.intercept_global = truth(field(json, "intercept_global"), "intercept_global");
+    view.intercept_rdpmc = truth(field(json, "intercept_rdpmc"), "intercept_rdpmc");
+    return view;
   }
 
   static Answer outcome(const Json& json, Answer::Kind refused) {
@@ -364,6 +458,10 @@ std::string describe(const Answer& answer) {
       return "einval";
     case Answer::Kind::e2big:
       return "e2big";
+    case Answer::Kind::as_recorded:
+      return "as recorded";
+    case Answer::Kind::differs:
+      return "differs";
   }
   return "?";
 }

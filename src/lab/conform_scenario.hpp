@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/model/hardware_port.hpp"
 #include "lab/conform_host.hpp"
 #include "vpmu/profile.hpp"
 #include "vpmu/virtual_pmu.hpp"
@@ -27,6 +28,8 @@ struct Answer {
     err,  // host access refused
     einval,
     e2big,
+    as_recorded,  // of the hardware
+    differs,      // may differ
   };
   Kind kind = Kind::none;
   std::uint64_t value = 0;  // value, count
@@ -34,7 +37,8 @@ struct Answer {
   friend bool operator==(const Answer&, const Answer&) = default;
   /// Whether `got` is what this one expects.
   [[nodiscard]] bool allows(const Answer& got) const {
-    return *this == got || (kind == Kind::any && got.kind == Kind::value);
+    return *this == got || (kind == Kind::any && got.kind == Kind::value) ||
+           (kind == Kind::differs && got.kind == Kind::as_recorded);
   }
 };
 
@@ -57,12 +61,15 @@ enum class Verb : std::uint8_t {
   refresh,
   vm_enable_pmu,
   perf_fail,
+  hw_preset,
+  hw_trace,
+  hw_view,
 };
 
 struct Operation {
   Verb verb = Verb::entry;
-  std::uint32_t index = 0;  // MSR, or RDPMC's ECX; filter, refresh: place in Scenario::filters, profiles
-  std::uint64_t value = 0;  // to write; vm_enable_pmu, perf_fail: the argument
+  std::uint32_t index = 0;  // MSR, or RDPMC's ECX; filter, refresh, hw_trace, hw_view: place in Scenario's list
+  std::uint64_t value = 0;  // to write; vm_enable_pmu, perf_fail: the argument; hw_view: 1 directly after an entry
   Batch batch;              // run, emulated
   PmcAccess access;         // mode
   Answer answer;            // expected
@@ -78,18 +85,29 @@ struct Filter {
   std::vector<std::uint64_t> events;
 };
 
+/// What went to the hardware, and what would have caused a VM exit, as a mediated scenario records them.
+struct HardwareView {
+  std::vector<std::uint64_t> selectors;
+  std::uint64_t fixed_ctrl = 0;
+  bool intercept_global = true;
+  bool intercept_rdpmc = true;
+};
+using HardwareTrace = std::vector<model::HardwareAccess>;
+
 /// Answers that take the place of the recorded ones, by operation.
 using Replacements = std::vector<std::pair<std::size_t, Answer>>;
 
 struct Scenario {
   std::string name;
   std::vector<std::string> tags;
-  /// Mediated scenarios stop here: their operations are not read.
   bool mediated = false;
+  Profile host;  // mediated scenarios: the physical PMU
   Profile profile;
   std::vector<Operation> operations;
   std::vector<Filter> filters;
   std::vector<Profile> profiles;
+  std::vector<HardwareTrace> traces;
+  std::vector<HardwareView> views;
   Replacements exact_rearm;
   Replacements manual;
 

@@ -96,8 +96,29 @@ TEST(Scenario, a_numeric_filter_action_is_kept) {
   EXPECT_EQ(scenario.filters.at(0).action, 7);
 }
 
-TEST(Scenario, mediated_operations_are_not_read) {
-  EXPECT_TRUE(parse(with(R"("emulated")", R"("mediated")")).mediated);
+TEST(Scenario, a_mediated_one_has_a_host_and_what_the_hardware_was_asked) {
+  std::string line = intel_scenario(
+      R"(["hw_preset","0x38e","0x5"],["entry"],["hw_trace",[["host","load_guest_context"],["wrmsr","0x38f","0x0"],)"
+      R"(["rdpmc","0x40000000","0x1"],["vmcs_global_ctrl","0xff"]]],["hw_view",{"eventsel_hw":["0x1","0x2"],)"
+      R"("fixed_ctr_ctrl_hw":"0xb","intercept_global":false,"intercept_rdpmc":true}],["sched"],)"
+      R"(["hw_view",{"eventsel_hw":[],"fixed_ctr_ctrl_hw":"0x0","intercept_global":true,"intercept_rdpmc":true}])");
+  const std::string_view mode = "\"emulated\"";
+  line.replace(line.find(mode), mode.size(), "\"mediated\"");
+  const Scenario scenario = parse(line);
+  EXPECT_TRUE(scenario.mediated);
+  EXPECT_EQ(scenario.host.version, 5);
+  EXPECT_EQ(scenario.operations[0].index, 0x38E);
+  EXPECT_EQ(scenario.operations[0].value, 5);
+  using Kind = model::HardwareAccess::Kind;
+  EXPECT_EQ(scenario.traces.at(0), (HardwareTrace{{Kind::leave_host_perf, 0, 0},
+                                                  {Kind::wrmsr, 0x38F, 0},
+                                                  {Kind::rdpmc, 0x40000000, 1},
+                                                  {Kind::set_entry_field, 0x38F, 0xFF}}));
+  EXPECT_EQ(scenario.views.at(0).selectors, (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(scenario.views.at(0).fixed_ctrl, 0xB);
+  EXPECT_FALSE(scenario.views.at(0).intercept_global);
+  EXPECT_EQ(scenario.operations[3].value, 1) << "directly after an entry";
+  EXPECT_EQ(scenario.operations[5].value, 0);
 }
 
 TEST(Scenario, bad_operations_are_refused_by_number_and_reason) {
@@ -107,6 +128,10 @@ TEST(Scenario, bad_operations_are_refused_by_number_and_reason) {
       {R"([1])", "operation 1: its name is not a string"},
       {R"(["jump"])", "operation 1: unknown operation \"jump\""},
       {R"(["jump\n\u0007"])", "operation 1: unknown operation \"jump??\""},
+      {R"(["hw_trace",[["wrmsr","0x1"]]])", "operation 1: unknown access \"wrmsr\""},
+      {R"(["hw_trace",[["host","rest"]]])", "operation 1: unknown host call \"rest\""},
+      {R"(["hw_trace",[[]]])", "operation 1: an access is not a list"},
+      {R"(["hw_view",{}])", "operation 1: no field \"eventsel_hw\""},
       {R"(["entry",1])", "operation 1: entry with 1 arguments instead of 0"},
       {R"(["wrmsr","0x186","0x0"])", "operation 1: wrmsr with 2 arguments instead of 3"},
       {R"(["wrmsr","0x186","0x0","gq"])", "neither \"ok\" nor \"gp\""},
