@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -49,12 +48,12 @@ struct System {
   FakeClock time;
 };
 
-const Finding& finding(const HostProbe& probe, const std::string& name) {
-  static const Finding none{"none", Verdict::missing, "", ""};
-  const auto found =
-      std::find_if(probe.findings.begin(), probe.findings.end(), [&](const Finding& one) { return one.name == name; });
-  EXPECT_NE(found, probe.findings.end()) << name;
-  return found == probe.findings.end() ? none : *found;
+Finding finding(const HostProbe& probe, const std::string& name) {
+  for (const Finding& one : probe.findings) {
+    if (one.name == name) return one;
+  }
+  ADD_FAILURE() << "no finding " << name;
+  return {};
 }
 
 TEST(Probe, AHostWithAPmuIsSupported) {
@@ -73,7 +72,7 @@ TEST(Probe, AHostWithAPmuIsSupported) {
 
 TEST(Probe, WithoutRdpmcReadsAreNotFree) {
   System system;
-  const Finding& reads = finding(system.perf(), "free reads");
+  const Finding reads = finding(system.perf(), "free reads");
   EXPECT_EQ(reads.verdict, Verdict::limited);
   EXPECT_THAT(reads.change, HasSubstr("/devices/cpu/rdpmc"));
 }
