@@ -113,7 +113,9 @@ class MediatedBacking final : public Backing {
   /// Where the hardware holds this vCPU's values: writes what changed since.
   void update(RegisterFile& registers);
   void resume(RegisterFile& registers);
-  /// Takes the values of these counters, and the status, from the hardware into the register file.
+  /// Takes the values of these counters from the hardware into the register file.
+  void take_values(RegisterFile& registers, CounterSet counters);
+  /// And the status with them.
   void take(RegisterFile& registers, CounterSet counters, bool vector);
   void take_status(RegisterFile& registers, std::uint64_t status);
   void judge_pmi(RegisterFile& registers, std::uint64_t overflowed, std::uint64_t status, bool vector);
@@ -316,9 +318,9 @@ void MediatedBacking<H>::leave(RegisterFile& registers) {
   known_ = 0;
   if (mode_ != Switch::ownership) return put(&registers);
   const bool vector = hardware_.take_guest_pmi();
-  if (vector || trust_ == Trust::verified) take(registers, plan_.set, vector);
-  // Its vector comes at once after the exit, or never.
+  // The vector of a PMI reported before this stay came by now, or never will.
   if (!vector) echo_due_ = false;
+  if (vector || trust_ == Trust::verified) take(registers, plan_.set, vector);
 }
 
 template <Hardware H>
@@ -330,7 +332,10 @@ void MediatedBacking<H>::resume(RegisterFile& registers) {
     load(registers);
     return;
   }
-  if (registers.revision() != revision_) update(registers);
+  if (registers.revision() == revision_) return;
+  // Which bits a narrower guest's counter has above its own depends on whether it is enabled.
+  if ((plan_.gp_fill | plan_.fixed_fill) != 0) take_values(registers, plan_.set);
+  update(registers);
 }
 
 template <Hardware H>
@@ -388,16 +393,21 @@ void MediatedBacking<H>::take_status(RegisterFile& registers, std::uint64_t stat
 }
 
 template <Hardware H>
-void MediatedBacking<H>::take(RegisterFile& registers, CounterSet counters, bool vector) {
-  const bool unchanged = registers.revision() == revision_;
+void MediatedBacking<H>::take_values(RegisterFile& registers, CounterSet counters) {
   for_each([&](const MediatedPlan::Counter& counter) {
     if ((counters & ~known_ & counter.id.mask()) == 0) return;
     const std::uint64_t value = hardware_.rdpmc(counter.ecx);
     values_[counter.id.slot()] = value;
     registers.take_value(counter.id, value);
-    known_ |= counter.id.mask();
   });
-  std::uint64_t status = hardware_.rdmsr(plan_.status);
+  known_ |= counters & plan_.set;
+}
+
+template <Hardware H>
+void MediatedBacking<H>::take(RegisterFile& registers, CounterSet counters, bool vector) {
+  const bool unchanged = registers.revision() == revision_;
+  take_values(registers, counters);
+  const std::uint64_t status = hardware_.rdmsr(plan_.status);
   const std::uint64_t overflowed = status & ~status_;
   if (plan_.status_is_the_guests) {
     status_ = status;
@@ -414,7 +424,7 @@ void MediatedBacking<H>::take(RegisterFile& registers, CounterSet counters, bool
 
 template <Hardware H>
 void MediatedBacking<H>::fold(RegisterFile& registers, CounterSet counters) {
-  if (resident_ && !in_guest_ && counters != 0) take(registers, counters, false);
+  if (resident_ && !in_guest_ && counters != 0) take(registers, counters, hardware_.take_guest_pmi());
 }
 
 template <Hardware H>

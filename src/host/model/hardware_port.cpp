@@ -16,6 +16,10 @@ CounterSet HardwareCpu::run(const Activity& activity, Ring ring, Mode mode) {
   return overflowed;
 }
 
+void HardwareCpu::settle() {
+  if (on_its_way_) deliver();
+}
+
 void HardwareCpu::before() {
   if (on_its_way_ && (accesses_left_ == 0 || --accesses_left_ == 0)) deliver();
   if (observer_ != nullptr) observer_->before_access(*this);

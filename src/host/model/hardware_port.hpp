@@ -63,10 +63,14 @@ class HardwareCpu {
 
   /// Something executes. PMIs that this raises go on their way.
   CounterSet run(const Activity& activity, Ring ring, Mode mode);
+  /// Time passes: a PMI on its way arrives.
+  void settle();
 
   [[nodiscard]] LvtpcOwner lvtpc() const { return lvtpc_; }
   [[nodiscard]] bool has_host_perf() const { return host_perf_; }
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+  /// The guest's vector came: in the guest, that is a VM exit.
+  [[nodiscard]] bool guest_vector_waits() const { return guest_vector_; }
   /// PMIs that came as the host's.
   [[nodiscard]] std::uint64_t host_pmis() const { return host_pmis_; }
   /// PMIs that LVTPC, masked, dropped.
