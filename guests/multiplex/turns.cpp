@@ -81,6 +81,19 @@ void end_turn() {
   }
 }
 
+/// A turn is several times as long as what leads to the next one, whatever the hypervisor takes for that.
+std::uint64_t usual_window() {
+  constexpr std::uint64_t shortest = 100'000;
+  take_turn();
+  const std::uint64_t start = read_tsc();
+  end_turn();
+  take_turn();
+  const std::uint64_t rotation_ticks = read_tsc() - start;
+  end_turn();
+  const std::uint64_t several = 4 * rotation_ticks;
+  return several > shortest ? several : shortest;
+}
+
 void rotate(InterruptFrame& /*frame*/) {
   const std::uint64_t start = read_tsc();
   end_of_interrupt();
@@ -88,7 +101,7 @@ void rotate(InterruptFrame& /*frame*/) {
   first = (first + 1) % member_count;
   turns = turns + 1;
   take_turn();
-  ticker->next();
+  ticker->restart();
   rotation.add(read_tsc() - start);
 }
 
@@ -130,7 +143,11 @@ void sample_in_turns() {
 
   Sampler& with = sampler();
   with.forget();
-  Ticker timer{option("window", 1'000'000)};
+  const std::uint64_t window = option("window", usual_window());
+  choose_members();
+  ticks_of_turns = 0;
+  with.forget();
+  Ticker timer{window};
   ticker = &timer;
   set_interrupt_handler(vector::timer, rotate);
   const std::uint64_t wanted_turns = option("windows", scaled(70, 2 * wanted_members));

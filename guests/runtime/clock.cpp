@@ -80,13 +80,11 @@ void Ticker::start() {
     write_apic(ApicRegister::lvt_timer, lvt::tsc_deadline | vector::timer);
     // SDM volume 3, "TSC-Deadline Mode": the MMIO write above has to come first.
     asm volatile("mfence" : : : "memory");
-    due_ = read_tsc() + period_;
-    write_msr(msr::tsc_deadline, due_);
   } else {
     write_apic(ApicRegister::timer_divide, divide_by_one);
-    write_apic(ApicRegister::lvt_timer, lvt::periodic | vector::timer);
-    write_apic(ApicRegister::timer_initial, apic_count_);
+    write_apic(ApicRegister::lvt_timer, vector::timer);
   }
+  restart();
 }
 
 void Ticker::stop() {
@@ -99,13 +97,27 @@ void Ticker::stop() {
 }
 
 std::uint64_t Ticker::next() {
-  if (!by_deadline_) return 0;
   const std::uint64_t was_due = due_;
+  const std::uint64_t now = read_tsc();
   due_ += period_;
-  // A tick that is already over is left out, as a kernel's tick does.
-  if (const std::uint64_t now = read_tsc(); due_ <= now) due_ = now + period_;
-  write_msr(msr::tsc_deadline, due_);
+  if (due_ <= now) due_ = now + period_;
+  arm(now);
   return was_due;
+}
+
+void Ticker::restart() {
+  const std::uint64_t now = read_tsc();
+  due_ = now + period_;
+  arm(now);
+}
+
+void Ticker::arm(std::uint64_t now) const {
+  if (by_deadline_) {
+    write_msr(msr::tsc_deadline, due_);
+    return;
+  }
+  const std::uint64_t count = (due_ - now) * apic_count_ / period_;
+  write_apic(ApicRegister::timer_initial, static_cast<std::uint32_t>(count == 0 ? 1 : count));
 }
 
 }  // namespace vpmu::guest

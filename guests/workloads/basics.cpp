@@ -17,6 +17,10 @@ namespace {
 
 void check_registers() {
   Pmu& unit = pmu();
+  for (const std::uint32_t value : {lvt::masked | lvt::nmi, lvt::masked | vector::pmi}) {
+    write_apic(ApicRegister::lvt_performance, value);
+    check_equal(Kind::registers, read_apic(ApicRegister::lvt_performance), value, "LVTPC reads back", value);
+  }
   for_each_counter(unit.gp_counters(), [&](CounterId counter) {
     const std::uint64_t value = unit.selector_value({.event = EventKind::cycles}) & ~std::uint64_t{evtsel::enable};
     write_msr(unit.selector(counter), value);
