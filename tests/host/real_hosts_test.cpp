@@ -30,13 +30,18 @@ std::atomic<int> sigios{0};
 const bool watching_sigio = std::signal(SIGIO, [](int) { sigios.fetch_add(1); }) != SIG_ERR;
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Not inlined, or g++ takes one half of a pair for the library's (-Wmismatched-new-delete).
+[[gnu::noinline]] void* operator new(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(size)) return memory;  // NOLINT(cppcoreguidelines-no-malloc): counts what new does
   throw std::bad_alloc{};
 }
-void operator delete(void* memory) noexcept { std::free(memory); }               // NOLINT(cppcoreguidelines-no-malloc)
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}  // NOLINT(cppcoreguidelines-no-malloc)
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}  // NOLINT(cppcoreguidelines-no-malloc)
 
 namespace vpmu::test {
 namespace {
