@@ -90,7 +90,9 @@ void check_late_delivery() {
     return;
   }
   for_each_counter(able, [&](CounterId counter) {
-    if (option("rip", 1) != 0) check_shadow(counter);
+    // Later than this the PMI misses the place.
+    constexpr std::uint64_t longest_skid = 10;
+    if (option("rip", 1) != 0 && option("skid", 0) <= longest_skid) check_shadow(counter);
     const CounterSet others = able & ~counter.mask();
     check_nested(counter, CounterId::from_bit(static_cast<std::uint32_t>(std::countr_zero(others))));
   });
