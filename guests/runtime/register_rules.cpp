@@ -148,9 +148,10 @@ RegisterRule amd_rule(const Profile& profile, Msr msr) {
 bool is_amd_register(Msr msr) { return index_of(msr) >= index_of(Msr::amd_perf_cntr_global_status); }
 
 bool is_pmu_register(Msr msr) {
-  bool found = false;
-  for_each_pmu_register([&](Msr each) { found = found || each == msr; });
-  return found;
+  for (const MsrArray& row : pmu_registers) {
+    if (number_in(row, msr) >= 0) return true;
+  }
+  return false;
 }
 
 }  // namespace

@@ -40,25 +40,27 @@ RegisterRule register_rule(const Profile& profile, Msr msr);
 /// Whether RDPMC takes this index, privilege apart.
 bool rdpmc_takes(const Profile& profile, std::uint32_t ecx);
 
-/// Calls visit(Msr) for every register that the PMU of either vendor can have.
+/// Every register that the PMU of either vendor can have.
+inline constexpr MsrArray pmu_registers[] = {
+    ia32_pmc,
+    ia32_perfevtsel,
+    ia32_fixed_ctr,
+    ia32_a_pmc,
+    {index_of(Msr::ia32_perf_capabilities), 1, 1},
+    {index_of(Msr::ia32_fixed_ctr_ctrl), 1, 6},  // to GLOBAL_INUSE
+    {index_of(Msr::ia32_pebs_enable), 1, 2},     // and PEBS_DATA_CFG
+    {index_of(Msr::ia32_ds_area), 1, 1},
+    amd_k7_perf_ctl,
+    amd_k7_perf_ctr,
+    amd_core_perf_ctl,
+    amd_core_perf_ctr,
+    {index_of(Msr::amd_perf_cntr_global_status), 1, 4},
+};
+
+/// Calls visit(Msr) for each of them.
 template <class Visit>
 void for_each_pmu_register(Visit&& visit) {
-  constexpr MsrArray rows[] = {
-      ia32_pmc,
-      ia32_perfevtsel,
-      ia32_fixed_ctr,
-      ia32_a_pmc,
-      {index_of(Msr::ia32_perf_capabilities), 1, 1},
-      {index_of(Msr::ia32_fixed_ctr_ctrl), 1, 6},  // to GLOBAL_INUSE
-      {index_of(Msr::ia32_pebs_enable), 1, 2},     // and PEBS_DATA_CFG
-      {index_of(Msr::ia32_ds_area), 1, 1},
-      amd_k7_perf_ctl,
-      amd_k7_perf_ctr,
-      amd_core_perf_ctl,
-      amd_core_perf_ctr,
-      {index_of(Msr::amd_perf_cntr_global_status), 1, 4},
-  };
-  for (const MsrArray& row : rows) {
+  for (const MsrArray& row : pmu_registers) {
     for (std::uint32_t n = 0; n < row.count; ++n) visit(row[n]);
   }
 }
