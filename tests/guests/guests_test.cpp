@@ -44,8 +44,9 @@ TEST_P(Guest, passes_and_ran_checks_of_each_kind) {
   const CommandResult result = run_guest(guest, profile, "scale=20");
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   EXPECT_THAT(result.out, ContainsRegex(guest + ": [1-9][0-9]* checks passed, 0 failed, [01] unavailable\n$"));
-  if (!find_profile(profile.c_str())->profile.present()) return;  // no counters, and not every kind to check
+  const bool has_counters = find_profile(profile.c_str())->profile.present();
   for (const char* kind : {"counts", "registers", "faults", "interrupts"}) {
+    if (!has_counters && kind == std::string{"counts"}) continue;
     EXPECT_GT(checks_of(result.out, kind), 0) << kind;
   }
 }
@@ -90,7 +91,7 @@ TEST(Skid, is_noticed_by_a_guest_that_expects_none) {
   EXPECT_THAT(result.out, HasSubstr("FAIL user [interrupts] address of a sample"));
 }
 
-TEST(Apic, guests_pass_by_msr_and_with_the_periodic_timer) {
+TEST(Apic, guests_pass_by_msr_and_with_the_one_shot_timer) {
   for (const char* profile : {"intel-v2", "amd-v2"}) {
     for (const char* guest : {"sampling", "multiplex", "tick"}) {
       const CommandResult result = run_guest(guest, profile, "x2apic=1 deadline=0 scale=5");
