@@ -94,20 +94,18 @@ void add_replay(CLI::App& app, ExitStatus& status) {
       ->required();
   command
       ->add_option("--policy", options->policies,
-                   "PRESET[,KEY=VALUE...], may be repeated; presets: " + lab::policy_names())
-      ->option_text("POLICY")
+                   "May be repeated. Presets: " + lab::policy_names() + "; keys: " + lab::policy_keys())
+      ->option_text("PRESET[,KEY=VALUE...] [before-s0 and best]")
       ->allow_extra_args(false);
   command
       ->add_option("--profile", options->profile,
-                   "The guest's PMU, NAME[,KEY=VALUE...]; else from the guest's CPUID in the trace, or intel-v2")
-      ->option_text("PROFILE");
-  command->add_option("--platform", options->platform, "Whose costs to model; " + platform_names())
-      ->option_text("PLATFORM");
+                   "The guest's PMU. Names: " + lab::profile_names() + "; keys: " + lab::profile_keys())
+      ->option_text("NAME[,KEY=VALUE...] [from the guest's CPUID in the trace, else intel-v2]");
+  command->add_option("--platform", options->platform, "Whose costs to model: " + platform_names())
+      ->option_text("NAME [generic]");
   command->add_option("--mhz", options->mhz, "The guest's clock, which makes cycles of the time between timestamps")
       ->option_text("NUMBER [the platform's]");
-  command->add_option("--ipc", options->ipc, "Instructions that the guest retires a cycle")
-      ->capture_default_str()
-      ->option_text("NUMBER");
+  command->add_option("--ipc", options->ipc, "Instructions that the guest retires a cycle")->option_text("NUMBER [1]");
   command
       ->add_option("--json", options->json,
                    "Also write the results as JSON; - is standard output, in place of the tables")

@@ -86,6 +86,15 @@ TEST_F(ReplayCommand, writes_json) {
   EXPECT_EQ(directory_.entries(), 2U);
 }
 
+TEST_F(ReplayCommand, writes_json_in_place_of_the_tables) {
+  const CommandResult result = replay(write(small_trace()) + " --policy best --json -");
+  EXPECT_EQ(result.status, 0) << result.err;
+  const auto parsed = nlohmann::json::parse(result.out);
+  ASSERT_EQ(parsed["policies"].size(), 1U);
+  EXPECT_EQ(parsed["policies"][0]["policy"], "best");
+  EXPECT_EQ(directory_.entries(), 1U);
+}
+
 TEST_F(ReplayCommand, bad_use_is_refused) {
   const std::string trace = write(small_trace());
   expect_refused(replay(""), "TRACE is required");
