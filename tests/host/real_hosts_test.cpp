@@ -236,7 +236,9 @@ TEST(RealPerf, AnEventOfAGroupCountsFromTheCallThatEnablesIt) {
       const std::uint64_t start = linux_clock_system().thread_cpu_ns();
       while (linux_clock_system().thread_cpu_ns() < start + 100000) {
       }
-      EXPECT_GE(perf.read(event).value(), before + 100000);
+      // perf's clock and the thread's differ by some microseconds around a preemption. An event that starts counting
+      // at the next switch-in only, as one under a leader of another kind does, has counted next to nothing by now.
+      EXPECT_GE(perf.read(event).value(), before + 50000);
       ASSERT_TRUE(perf.disable(event).ok());
     }
   }
