@@ -104,9 +104,9 @@ std::string TraceComparison::compare(const HardwareTrace& recorded, const Hardwa
     return fmt::format("access {}: {} for {}", got_at - got.begin(), text(got_at, got), text(expected_at, expected));
   }
   for (std::size_t i = 0; i < recorded_fields.size() && i < our_fields.size(); ++i) {
-    if (recorded_fields[i] && recorded_fields[i] != our_fields[i]) {
-      return fmt::format("switch {}: entry GLOBAL_CTRL {:#x} for {:#x}", i, our_fields[i].value_or(0),
-                         *recorded_fields[i]);
+    const auto& field = recorded_fields[i];
+    if (field && field != our_fields[i]) {
+      return fmt::format("switch {}: entry GLOBAL_CTRL {:#x} for {:#x}", i, our_fields[i].value_or(0), *field);
     }
   }
   return {};

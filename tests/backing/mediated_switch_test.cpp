@@ -254,6 +254,40 @@ TEST(MediatedSwitch, APmiOfTheHostThatComesDuringTheLoadIsNotTheGuests) {
   EXPECT_EQ(world.vcpu.read(Msr::ia32_perf_global_status), 1);
 }
 
+TEST(MediatedSwitch, AVectorThatNoStatusBitExplainsIsNotTheGuests) {
+  MediatedWorld world{"intel-v2"};
+  model::HardwarePmu& pmu = world.cpu.pmu();
+  EXPECT_TRUE(world.vcpu.write(ia32_perfevtsel[0], sampled_instructions));
+  pmu.preset(ia32_perfevtsel[1], sampled_instructions);
+  pmu.preset(ia32_a_pmc[1], width48);
+  pmu.preset(Msr::ia32_perf_global_ctrl, 0b10);
+  world.cpu.set_pmi_latency(1000);
+  world.cpu.run(activity_of(1), Ring::kernel, Mode::host);
+  world.vcpu.enter();
+  world.cpu.settle();
+  EXPECT_TRUE(world.cpu.guest_vector_waits());
+  world.vcpu.leave();
+  world.vcpu.entry();
+  EXPECT_EQ(world.vcpu.pmis, 0);
+}
+
+TEST(MediatedSwitch, AGuestWithoutAStatusHasEachOverflowSeenWithoutItsVector) {
+  MediatedWorld world{"intel-v1"};
+  EXPECT_TRUE(world.vcpu.write(ia32_perfevtsel[0], sampled_instructions));
+  EXPECT_TRUE(world.vcpu.write(ia32_a_pmc[0], width48));
+  world.vcpu.emulate();
+  world.vcpu.entry();
+  EXPECT_EQ(world.vcpu.pmis, 1);
+  world.cpu.set_pmi_latency(1000);
+  EXPECT_TRUE(world.vcpu.write(ia32_a_pmc[0], width48));
+  world.vcpu.enter();
+  world.cpu.run(activity_of(1), Ring::kernel, Mode::guest);
+  world.vcpu.port.vm_exit();
+  world.vcpu.pmu.leave();
+  world.vcpu.enter();
+  EXPECT_EQ(world.vcpu.pmis, 2);
+}
+
 TEST(MediatedSwitch, AStatusBitThatCannotBeLoadedIsKeptAndTheRegisterExits) {
   MediatedWorld world{"intel-v4"};
   const std::uint64_t status = global_status::condition_changed | 1;
