@@ -105,9 +105,8 @@ std::string TraceComparison::compare(const HardwareTrace& recorded, const Hardwa
   }
   for (std::size_t i = 0; i < recorded_fields.size() && i < our_fields.size(); ++i) {
     const auto& field = recorded_fields[i];
-    if (field && field != our_fields[i]) {
-      return fmt::format("switch {}: entry GLOBAL_CTRL {:#x} for {:#x}", i, our_fields[i].value_or(0), *field);
-    }
+    if (!field || field == our_fields[i]) continue;
+    return fmt::format("switch {}: entry GLOBAL_CTRL {:#x} for {:#x}", i, our_fields[i].value_or(0), field.value_or(0));
   }
   return {};
 }

@@ -59,7 +59,7 @@ struct Core;
 
 /// Runs from a block on; returns at the first instruction boundary where the run loop is needed, `rip` set.
 /// Without a core it returns the handlers' addresses, by Form.
-const void* const* dispatch(Core* core, Block* first);
+const void* const* dispatch(Core* core, Block* blk);
 
 struct Core : CpuState {
   Core(Memory& memory, EventSink& event_sink, Environment& environment, const CpuOptions& cpu_options);

@@ -22,7 +22,7 @@ class CacheModel {
 
  private:
   struct Level {
-    Level(unsigned sets, unsigned ways);
+    Level(unsigned set_count, unsigned way_count);
     bool touch(u64 line);  ///< True on a hit; else the line takes the least recently used place.
     void evict(u64 line);
     void reset();

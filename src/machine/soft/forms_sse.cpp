@@ -7,7 +7,7 @@ namespace vpmu::soft {
 
 namespace {
 
-using namespace sse;
+using namespace sse;  // NOLINT(google-build-using-namespace): the forms are written in its terms
 
 // --- moves ---
 

@@ -7,7 +7,7 @@ namespace vpmu::soft {
 
 namespace {
 
-using namespace sse;
+using namespace sse;  // NOLINT(google-build-using-namespace): the forms are written in its terms
 
 /// A form from a function of two vectors of integers.
 template <class F>

@@ -83,27 +83,29 @@ struct Insn {
   X(nop)                                                                                                              \
   VPMU_SOFT_ALU(X, add)                                                                                               \
   VPMU_SOFT_ALU(X, or_)                                                                                               \
-  VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(             \
-      X, xor_) VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test) VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri)     \
-      VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(X, mov_mr) VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) \
-          X(movzx_rm_u8) X(movzx_rm_u16) X(movsx32_rr_u8) X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16)        \
-              X(movsx64_rr_u8) X(movsx64_rr_u16) X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16)                 \
-                  X(movsx64_rm_u32) X(lea_u32) X(lea_u64) VPMU_SOFT_SIZES(X, inc_r) VPMU_SOFT_SIZES(X, dec_r)         \
-                      VPMU_SOFT_SIZES(X, inc_m) VPMU_SOFT_SIZES(X, dec_m) VPMU_SOFT_SIZES(X, neg_r)                   \
-                          VPMU_SOFT_SIZES(X, not_r) VPMU_SOFT_SHIFT(X, shl) VPMU_SOFT_SHIFT(X, shr)                   \
-                              VPMU_SOFT_SHIFT(X, sar) X(imul_rr_u32) X(imul_rr_u64) X(imul_rm_u32) X(imul_rm_u64)     \
-                                  X(imul_rri_u32) X(imul_rri_u64) X(push_r_u32) X(push_r_u64) X(push_i_u32)           \
-                                      X(push_i_u64) X(pop_r_u32) X(pop_r_u64) X(call_u32) X(call_u64) X(call_r_u32)   \
-                                          X(call_r_u64) X(ret_u32) X(ret_u64) X(leave_u32) X(leave_u64) X(jmp)        \
-                                              X(jmp_r) X(cdq) X(cqo) X(cwde) X(cdqe) X(xchg_rr_u32) X(xchg_rr_u64)    \
-                                                  VPMU_SOFT_CONDS(X, j) VPMU_SOFT_CONDS(X, set) X(cmov_rr_u32)        \
-                                                      X(cmov_rr_u64) X(dec_jnz_u32) X(dec_jnz_u64) X(sub_ri_jnz_u32)  \
-                                                          X(sub_ri_jnz_u64) X(add_ri_jnz_u32) X(add_ri_jnz_u64)       \
-                                                              X(test_rr_jz_u32) X(test_rr_jz_u64) X(test_rr_jnz_u32)  \
-                                                                  X(test_rr_jnz_u64) VPMU_SOFT_FUSED(X, cmp_rr_j_u32) \
-                                                                      VPMU_SOFT_FUSED(X, cmp_rr_j_u64)                \
-                                                                          VPMU_SOFT_FUSED(X, cmp_ri_j_u32)            \
-                                                                              VPMU_SOFT_FUSED(X, cmp_ri_j_u64)
+  VPMU_SOFT_ALU(X, adc)                                                                                               \
+  VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp)     \
+      VPMU_SOFT_ALU(X, test) VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm)         \
+          VPMU_SOFT_SIZES(X, mov_mr) VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) X(movzx_rm_u8)         \
+              X(movzx_rm_u16) X(movsx32_rr_u8) X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) X(movsx64_rr_u8)  \
+                  X(movsx64_rr_u16) X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16) X(movsx64_rm_u32) X(lea_u32) \
+                      X(lea_u64) VPMU_SOFT_SIZES(X, inc_r) VPMU_SOFT_SIZES(X, dec_r) VPMU_SOFT_SIZES(X, inc_m)        \
+                          VPMU_SOFT_SIZES(X, dec_m) VPMU_SOFT_SIZES(X, neg_r) VPMU_SOFT_SIZES(X, not_r)               \
+                              VPMU_SOFT_SHIFT(X, shl) VPMU_SOFT_SHIFT(X, shr) VPMU_SOFT_SHIFT(X, sar) X(imul_rr_u32)  \
+                                  X(imul_rr_u64) X(imul_rm_u32) X(imul_rm_u64) X(imul_rri_u32) X(imul_rri_u64)        \
+                                      X(push_r_u32) X(push_r_u64) X(push_i_u32) X(push_i_u64) X(pop_r_u32)            \
+                                          X(pop_r_u64) X(call_u32) X(call_u64) X(call_r_u32) X(call_r_u64) X(ret_u32) \
+                                              X(ret_u64) X(leave_u32) X(leave_u64) X(jmp) X(jmp_r) X(cdq) X(cqo)      \
+                                                  X(cwde) X(cdqe) X(xchg_rr_u32) X(xchg_rr_u64) VPMU_SOFT_CONDS(X, j) \
+                                                      VPMU_SOFT_CONDS(X, set) X(cmov_rr_u32) X(cmov_rr_u64)           \
+                                                          X(dec_jnz_u32) X(dec_jnz_u64) X(sub_ri_jnz_u32)             \
+                                                              X(sub_ri_jnz_u64) X(add_ri_jnz_u32) X(add_ri_jnz_u64)   \
+                                                                  X(test_rr_jz_u32) X(test_rr_jz_u64)                 \
+                                                                      X(test_rr_jnz_u32) X(test_rr_jnz_u64)           \
+                                                                          VPMU_SOFT_FUSED(X, cmp_rr_j_u32)            \
+                                                                              VPMU_SOFT_FUSED(X, cmp_rr_j_u64)        \
+                                                                                  VPMU_SOFT_FUSED(X, cmp_ri_j_u32)    \
+                                                                                      VPMU_SOFT_FUSED(X, cmp_ri_j_u64)
 
 enum class Form : u16 {
 #define VPMU_SOFT_NAME(name) name,

@@ -16,8 +16,8 @@ bool makes_double_fault(u8 first, u8 second) {
 
 }  // namespace
 
-void raise(u8 which) { throw Fault{which, std::nullopt}; }
-void raise(u8 which, u32 error) { throw Fault{which, error}; }
+void raise(u8 vector) { throw Fault{vector, std::nullopt}; }
+void raise(u8 vector, u32 error) { throw Fault{vector, error}; }
 
 u64 Core::pushed_flags(Cause cause) const {
   // Faults resume their instruction, which must not hit its own breakpoint again (SDM Vol. 3B 17.3.1.1).

@@ -42,9 +42,9 @@ std::optional<T> take(std::span<const u8> image, u64 at) {
 
 std::optional<Header> find_header(std::span<const u8> image) {
   for (u64 at = 0; at + 12 <= std::min(image.size(), header_search); at += 4) {
-    const u32 magic = *take<u32>(image, at);
-    const u32 flags = *take<u32>(image, at + 4);
-    const u32 checksum = *take<u32>(image, at + 8);
+    const u32 magic = take<u32>(image, at).value_or(0);
+    const u32 flags = take<u32>(image, at + 4).value_or(0);
+    const u32 checksum = take<u32>(image, at + 8).value_or(0);
     if (magic != header_magic || magic + flags + checksum != 0) continue;
     Header h{.flags = flags, .at = at, .addresses = {}};
     if ((flags & flag_addresses) != 0) {
