@@ -48,6 +48,7 @@ CpuidResult pmu_cpuid(const Profile& profile, std::uint32_t leaf, std::uint32_t 
       return architectural_perfmon(profile);
     case 0x80000001:
       base.ecx = with_bit(base.ecx, 23, profile.core_ext);
+      if (profile.nested_virtualization) base.ecx = with_bit(base.ecx, 2, true);  // SVM, and so GuestOnly and HostOnly
       return base;
     case 0x80000022:
       return extended_perfmon(profile);

@@ -55,57 +55,37 @@ struct Insn {
 };
 
 // The forms which have a handler of their own in dispatch.cpp. Groups of four are one per operand size, in order.
+// clang-format off: it makes stairs of lists of macro calls
 #define VPMU_SOFT_SIZES(X, name) X(name##_u8) X(name##_u16) X(name##_u32) X(name##_u64)
-#define VPMU_SOFT_ALU(X, name)  \
-  VPMU_SOFT_SIZES(X, name##_rr) \
-  VPMU_SOFT_SIZES(X, name##_ri) \
-  VPMU_SOFT_SIZES(X, name##_rm) VPMU_SOFT_SIZES(X, name##_mr) VPMU_SOFT_SIZES(X, name##_mi)
+#define VPMU_SOFT_ALU(X, name) \
+  VPMU_SOFT_SIZES(X, name##_rr) VPMU_SOFT_SIZES(X, name##_ri) VPMU_SOFT_SIZES(X, name##_rm) \
+  VPMU_SOFT_SIZES(X, name##_mr) VPMU_SOFT_SIZES(X, name##_mi)
 #define VPMU_SOFT_SHIFT(X, name) VPMU_SOFT_SIZES(X, name##_ri) VPMU_SOFT_SIZES(X, name##_rc)
 #define VPMU_SOFT_CONDS(X, name) \
-  X(name##_o)                    \
-  X(name##_no)                   \
-  X(name##_b)                    \
-  X(name##_nb)                   \
-  X(name##_z)                    \
-  X(name##_nz)                   \
-  X(name##_be)                   \
-  X(name##_nbe) X(name##_s) X(name##_ns) X(name##_p) X(name##_np) X(name##_l) X(name##_nl) X(name##_le) X(name##_nle)
+  X(name##_o) X(name##_no) X(name##_b) X(name##_nb) X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) \
+  X(name##_s) X(name##_ns) X(name##_p) X(name##_np) X(name##_l) X(name##_nl) X(name##_le) X(name##_nle)
 // Comparison and jump in one: the conditions that follow comparisons in practice, at the two common sizes.
 #define VPMU_SOFT_FUSED(X, name) \
-  X(name##_b)                    \
-  X(name##_nb) X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) X(name##_l) X(name##_nl) X(name##_le) X(name##_nle)
-
-#define VPMU_SOFT_FORMS(X)                                                                                            \
-  X(general)                                                                                                          \
-  X(general_end)                                                                                                      \
-  X(fall)                                                                                                             \
-  X(stop)                                                                                                             \
-  X(nop)                                                                                                              \
-  VPMU_SOFT_ALU(X, add)                                                                                               \
-  VPMU_SOFT_ALU(X, or_)                                                                                               \
-  VPMU_SOFT_ALU(X, adc)                                                                                               \
-  VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) VPMU_SOFT_ALU(X, cmp)     \
-      VPMU_SOFT_ALU(X, test) VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) VPMU_SOFT_SIZES(X, mov_rm)         \
-          VPMU_SOFT_SIZES(X, mov_mr) VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) X(movzx_rm_u8)         \
-              X(movzx_rm_u16) X(movsx32_rr_u8) X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) X(movsx64_rr_u8)  \
-                  X(movsx64_rr_u16) X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16) X(movsx64_rm_u32) X(lea_u32) \
-                      X(lea_u64) VPMU_SOFT_SIZES(X, inc_r) VPMU_SOFT_SIZES(X, dec_r) VPMU_SOFT_SIZES(X, inc_m)        \
-                          VPMU_SOFT_SIZES(X, dec_m) VPMU_SOFT_SIZES(X, neg_r) VPMU_SOFT_SIZES(X, not_r)               \
-                              VPMU_SOFT_SHIFT(X, shl) VPMU_SOFT_SHIFT(X, shr) VPMU_SOFT_SHIFT(X, sar) X(imul_rr_u32)  \
-                                  X(imul_rr_u64) X(imul_rm_u32) X(imul_rm_u64) X(imul_rri_u32) X(imul_rri_u64)        \
-                                      X(push_r_u32) X(push_r_u64) X(push_i_u32) X(push_i_u64) X(pop_r_u32)            \
-                                          X(pop_r_u64) X(call_u32) X(call_u64) X(call_r_u32) X(call_r_u64) X(ret_u32) \
-                                              X(ret_u64) X(leave_u32) X(leave_u64) X(jmp) X(jmp_r) X(cdq) X(cqo)      \
-                                                  X(cwde) X(cdqe) X(xchg_rr_u32) X(xchg_rr_u64) VPMU_SOFT_CONDS(X, j) \
-                                                      VPMU_SOFT_CONDS(X, set) X(cmov_rr_u32) X(cmov_rr_u64)           \
-                                                          X(dec_jnz_u32) X(dec_jnz_u64) X(sub_ri_jnz_u32)             \
-                                                              X(sub_ri_jnz_u64) X(add_ri_jnz_u32) X(add_ri_jnz_u64)   \
-                                                                  X(test_rr_jz_u32) X(test_rr_jz_u64)                 \
-                                                                      X(test_rr_jnz_u32) X(test_rr_jnz_u64)           \
-                                                                          VPMU_SOFT_FUSED(X, cmp_rr_j_u32)            \
-                                                                              VPMU_SOFT_FUSED(X, cmp_rr_j_u64)        \
-                                                                                  VPMU_SOFT_FUSED(X, cmp_ri_j_u32)    \
-                                                                                      VPMU_SOFT_FUSED(X, cmp_ri_j_u64)
+  X(name##_b) X(name##_nb) X(name##_z) X(name##_nz) X(name##_be) X(name##_nbe) X(name##_l) X(name##_nl) \
+  X(name##_le) X(name##_nle)
+#define VPMU_SOFT_FORMS(X) \
+  X(general) X(general_end) X(fall) X(stop) X(nop) VPMU_SOFT_ALU(X, add) VPMU_SOFT_ALU(X, or_) \
+  VPMU_SOFT_ALU(X, adc) VPMU_SOFT_ALU(X, sbb) VPMU_SOFT_ALU(X, and_) VPMU_SOFT_ALU(X, sub) VPMU_SOFT_ALU(X, xor_) \
+  VPMU_SOFT_ALU(X, cmp) VPMU_SOFT_ALU(X, test) VPMU_SOFT_SIZES(X, mov_rr) VPMU_SOFT_SIZES(X, mov_ri) \
+  VPMU_SOFT_SIZES(X, mov_rm) VPMU_SOFT_SIZES(X, mov_mr) VPMU_SOFT_SIZES(X, mov_mi) X(movzx_rr_u8) X(movzx_rr_u16) \
+  X(movzx_rm_u8) X(movzx_rm_u16) X(movsx32_rr_u8) X(movsx32_rr_u16) X(movsx32_rm_u8) X(movsx32_rm_u16) \
+  X(movsx64_rr_u8) X(movsx64_rr_u16) X(movsx64_rr_u32) X(movsx64_rm_u8) X(movsx64_rm_u16) X(movsx64_rm_u32) \
+  X(lea_u32) X(lea_u64) VPMU_SOFT_SIZES(X, inc_r) VPMU_SOFT_SIZES(X, dec_r) VPMU_SOFT_SIZES(X, inc_m) \
+  VPMU_SOFT_SIZES(X, dec_m) VPMU_SOFT_SIZES(X, neg_r) VPMU_SOFT_SIZES(X, not_r) VPMU_SOFT_SHIFT(X, shl) \
+  VPMU_SOFT_SHIFT(X, shr) VPMU_SOFT_SHIFT(X, sar) X(imul_rr_u32) X(imul_rr_u64) X(imul_rm_u32) X(imul_rm_u64) \
+  X(imul_rri_u32) X(imul_rri_u64) X(push_r_u32) X(push_r_u64) X(push_i_u32) X(push_i_u64) X(pop_r_u32) \
+  X(pop_r_u64) X(call_u32) X(call_u64) X(call_r_u32) X(call_r_u64) X(ret_u32) X(ret_u64) X(leave_u32) X(leave_u64) \
+  X(jmp) X(jmp_r) X(cdq) X(cqo) X(cwde) X(cdqe) X(xchg_rr_u32) X(xchg_rr_u64) VPMU_SOFT_CONDS(X, j) \
+  VPMU_SOFT_CONDS(X, set) X(cmov_rr_u32) X(cmov_rr_u64) X(dec_jnz_u32) X(dec_jnz_u64) X(sub_ri_jnz_u32) \
+  X(sub_ri_jnz_u64) X(add_ri_jnz_u32) X(add_ri_jnz_u64) X(test_rr_jz_u32) X(test_rr_jz_u64) X(test_rr_jnz_u32) \
+  X(test_rr_jnz_u64) VPMU_SOFT_FUSED(X, cmp_rr_j_u32) VPMU_SOFT_FUSED(X, cmp_rr_j_u64) \
+  VPMU_SOFT_FUSED(X, cmp_ri_j_u32) VPMU_SOFT_FUSED(X, cmp_ri_j_u64)
+// clang-format on
 
 enum class Form : u16 {
 #define VPMU_SOFT_NAME(name) name,

@@ -129,7 +129,8 @@ StopReason Machine::run() {
       case ExitReason::stuck:
         return StopReason::stuck;
       case ExitReason::stop:
-        return StopReason::stopped;
+        // A guest that owns the CPU ends by port 0xF4 without an exit: see port_out().
+        return devices_.exit_value() ? StopReason::guest_exit : StopReason::stopped;
     }
     if (devices_.exit_value()) return StopReason::guest_exit;
   }
