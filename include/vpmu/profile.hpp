@@ -88,7 +88,8 @@ struct CpuidResult {
 
 /// Puts the PMU's part into the answer `base` of CPUID leaf `leaf`, sub-leaf `subleaf`, leaving all other bits alone:
 /// leaves 0AH (Intel) and 80000022H (AMD) whole, PDCM and DS of leaf 1, HLE and RTM of leaf 7, PerfCtrExtCore (and
-/// SVM, where nested_virtualization needs it) of leaf 80000001H. The caller raises the maximum leaves (leaf 0 to at least 0AH, leaf 80000000H to at least 80000022H).
+/// SVM, where nested_virtualization needs it) of leaf 80000001H. The caller raises the maximum leaves (leaf 0 to at
+/// least 0AH, leaf 80000000H to at least 80000022H).
 CpuidResult pmu_cpuid(const Profile& profile, std::uint32_t leaf, std::uint32_t subleaf, CpuidResult base);
 
 }  // namespace vpmu
