@@ -75,7 +75,7 @@ Result<std::uint64_t, Fault> VirtualPmu::read(Msr msr, Access access) {
       return registers_.fixed_ctrl_;
     case RegisterKind::global_status:
     case RegisterKind::amd_global_status:
-      fold(profile().counters());
+      fold(registers_.within_reach(profile().counters()));
       return registers_.global_status_;
     case RegisterKind::global_ctrl:
     case RegisterKind::amd_global_ctl:
@@ -180,7 +180,7 @@ Status<Fault> VirtualPmu::write(Msr msr, std::uint64_t value, Access access) {
     case RegisterKind::amd_global_status_clr:
       if (access == Access::guest) {
         // An overflow from before this write is cleared by it: it has to be known first.
-        fold(value & profile().counters());
+        fold(registers_.within_reach(value & profile().counters()));
         set_status(registers_.global_status_ & ~value);
       }
       break;

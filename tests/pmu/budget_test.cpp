@@ -89,6 +89,14 @@ TEST(Budget, ASteadySamplingPmiCostsOneSystemCallWhereReadsAreFree) {
   }
 }
 
+TEST(Budget, ASteadySamplingPmiCostsFourSystemCallsWhereReadsAreNotFreeAndTwoForEachResidentCounter) {
+  for (const std::uint32_t resident : {0U, 3U, 7U}) {
+    World world{"intel-v2", policy_named("best"), false};
+    start_sampling(world, resident);
+    EXPECT_LE(calls_a_pmi(world), 4 + 2 * resident) << resident << " resident counters";
+  }
+}
+
 TEST(Budget, BeforeS0RecreatesEachCounterExactlyOnceAPmi) {
   for (const std::uint32_t resident : {0U, 3U, 7U}) {
     World world{"intel-v2", policy_named("before-s0"), true};

@@ -13,13 +13,18 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 }
 
-void* operator new(std::size_t size) {
+// Not inlined: gcc takes an inlined free() for a mistake.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(size)) return memory;  // NOLINT(cppcoreguidelines-no-malloc): counts what new does
   throw std::bad_alloc{};
 }
-void operator delete(void* memory) noexcept { std::free(memory); }               // NOLINT(cppcoreguidelines-no-malloc)
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc)
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc)
+}
 
 namespace vpmu::test {
 namespace {
