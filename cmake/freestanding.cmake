@@ -8,7 +8,8 @@ add_library(vpmu_core_freestanding OBJECT
 set_target_properties(vpmu_core_freestanding PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 target_include_directories(vpmu_core_freestanding PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(vpmu_core_freestanding PRIVATE -O2 -ffreestanding -mgeneral-regs-only -mno-red-zone
-  -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-stack-protector -fno-pic -fno-pie -fno-sanitize=all -Wall -Wextra -Werror)
+  -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-stack-protector -fno-pic -fno-pie -fno-sanitize=all
+  -U_GLIBCXX_ASSERTIONS -Wall -Wextra -Werror)
 
 if(VPMU_TESTS)
   add_test(NAME core_freestanding_symbols

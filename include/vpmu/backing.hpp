@@ -21,6 +21,8 @@ class Backing {
   virtual void leave(RegisterFile& registers) = 0;
   /// Adds to the register file what the host has counted in these counters and not yet told.
   virtual void fold(RegisterFile& registers, CounterSet counters) = 0;
+  /// Tells the register file of each overflow in these counters so far. Their counts may stay behind.
+  virtual void fold_overflows(RegisterFile& registers, CounterSet counters) = 0;
   /// A PMI is about to be reported: brings other overflows to light where that costs no host call, so that they share
   /// it.
   virtual void before_pmi(RegisterFile& registers) = 0;

@@ -23,7 +23,12 @@ class EmulatedBacking final : public Backing {
 
   void enter(RegisterFile& registers, CounterSet changed) override;
   void leave(RegisterFile& registers) override;
-  void fold(RegisterFile& registers, CounterSet counters) override;
+  void fold(RegisterFile& registers, CounterSet counters) override {
+    const CounterSet untracked = policy_.pause == Policy::Pause::untracked ? open_ : 0;
+    counters &= (stale_ | untracked) & ~soft_off_;
+    if (counters != 0) fold_events(registers, counters);
+  }
+  void fold_overflows(RegisterFile& registers, CounterSet counters) override;
   void before_pmi(RegisterFile& registers) override;
   void sched_out(RegisterFile& registers) override;
   void release() override;
@@ -56,6 +61,7 @@ class EmulatedBacking final : public Backing {
   void reprogram(RegisterFile& registers, CounterId counter);
   [[nodiscard]] bool counts_the_same(const RegisterFile& registers, CounterId counter) const;
   [[nodiscard]] bool hint_is_in_time(const RegisterFile& registers, CounterId counter) const;
+  void fold_events(RegisterFile& registers, CounterSet counters);
   Result<std::uint64_t, HostError> count(CounterId counter);
   void take(RegisterFile& registers, CounterId counter, std::uint64_t now);
   void fail(CounterId counter, HostError error);

@@ -72,6 +72,7 @@ class MediatedBacking final : public Backing {
   void enter(RegisterFile& registers, CounterSet changed) override;
   void leave(RegisterFile& registers) override;
   void fold(RegisterFile& registers, CounterSet counters) override;
+  void fold_overflows(RegisterFile& registers, CounterSet counters) override { fold(registers, counters); }
   void before_pmi(RegisterFile& /*registers*/) override {}
   /// Gives the hardware back, whatever the policy.
   void sched_out(RegisterFile& registers) override;

@@ -107,9 +107,6 @@ class RegisterFile {
   void count_emulated(CounterSet counters);
   void write_counter(CounterId counter, std::uint64_t value);
   void new_period(CounterId counter);
-  /// Of these counters, those near enough to their overflow that one may hide in what the host has not told yet. The
-  /// others would need minutes of events since the last fold, and the host's hint comes before.
-  [[nodiscard]] CounterSet within_reach(CounterSet counters) const;
 
   // What the inline paths test comes first.
   std::array<Matches, emulated_event_count> retire_{};

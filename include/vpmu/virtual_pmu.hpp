@@ -63,8 +63,10 @@ class VirtualPmu {
 
   [[nodiscard]] Result<std::uint64_t, Fault> read_msr(Msr msr);
   Status<Fault> write_msr(Msr msr, std::uint64_t value);
-  /// RDPMC with this ECX.
-  [[nodiscard]] Result<std::uint64_t, Fault> read_pmc(std::uint32_t ecx, PmcAccess access = {});
+  /// RDPMC with this ECX, at CPL 0.
+  [[nodiscard]] Result<std::uint64_t, Fault> read_pmc(std::uint32_t ecx);
+  /// RDPMC with this ECX, where the privilege level may forbid it.
+  [[nodiscard]] Result<std::uint64_t, Fault> read_pmc(std::uint32_t ecx, PmcAccess access);
 
   // --- Host access: the VMM saving and restoring a vCPU ---
 

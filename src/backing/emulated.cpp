@@ -255,9 +255,19 @@ void EmulatedBacking::take(RegisterFile& registers, CounterId counter, std::uint
   registers.add(counter, events);
 }
 
-void EmulatedBacking::fold(RegisterFile& registers, CounterSet counters) {
-  const CounterSet untracked = policy_.pause == Policy::Pause::untracked ? open_ : 0;
-  for_each_counter(counters & (stale_ | untracked) & ~soft_off_, [&](CounterId counter) {
+void EmulatedBacking::fold_overflows(RegisterFile& registers, CounterSet counters) {
+  // Further from its overflow than this, a counter would need minutes of events since its last fold, and the host's
+  // hint comes before.
+  constexpr std::uint64_t reach = std::uint64_t{1} << 40;
+  CounterSet near = 0;
+  for_each_counter(counters, [&](CounterId counter) {
+    if (registers.distance(counter) <= reach) near |= counter.mask();
+  });
+  fold(registers, near);
+}
+
+void EmulatedBacking::fold_events(RegisterFile& registers, CounterSet counters) {
+  for_each_counter(counters, [&](CounterId counter) {
     const auto now = count(counter);
     if (!now) return fail(counter, now.error());
     take(registers, counter, *now);

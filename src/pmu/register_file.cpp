@@ -111,15 +111,6 @@ void RegisterFile::new_period(CounterId counter) {
   counters_[counter.slot()].tolerance = policy_.fold == Policy::fold_auto ? distance(counter) / parts : policy_.fold;
 }
 
-CounterSet RegisterFile::within_reach(CounterSet counters) const {
-  constexpr std::uint64_t reach = std::uint64_t{1} << 40;  // events: three minutes of one in each cycle at 6 GHz
-  CounterSet near = 0;
-  for_each_counter(counters, [&](CounterId counter) {
-    if (distance(counter) <= reach) near |= counter.mask();
-  });
-  return near;
-}
-
 CounterSet RegisterFile::globally_enabled() const {
   if (!profile_.has_global_ctrl()) return ~CounterSet{0};
   const bool frozen = profile_.is_intel() && (global_status_ & global_status::counters_frozen) != 0;

@@ -41,11 +41,16 @@ Status<Fault> VirtualPmu::write_msr(Msr msr, std::uint64_t value) { return write
 Result<std::uint64_t, Fault> VirtualPmu::host_read_msr(Msr msr) { return read(msr, Access::host); }
 Status<Fault> VirtualPmu::host_write_msr(Msr msr, std::uint64_t value) { return write(msr, value, Access::host); }
 
-Result<std::uint64_t, Fault> VirtualPmu::read_pmc(std::uint32_t ecx, PmcAccess access) {
+Result<std::uint64_t, Fault> VirtualPmu::read_pmc(std::uint32_t ecx) {
   const std::uint32_t bit = arch::find_pmc(profile(), ecx);
   if (bit == arch::no_counter) return Fault::general_protection;
-  if (access.cpl != 0 && access.cr0_pe && !access.cr4_pce) return Fault::general_protection;
   return read_counter(CounterId::from_bit(bit));
+}
+
+Result<std::uint64_t, Fault> VirtualPmu::read_pmc(std::uint32_t ecx, PmcAccess access) {
+  // A bad index and a denied access are the same fault: the order shows nowhere.
+  if (access.cpl != 0 && access.cr0_pe && !access.cr4_pce) return Fault::general_protection;
+  return read_pmc(ecx);
 }
 
 std::uint64_t VirtualPmu::read_counter(CounterId counter) {
@@ -75,7 +80,7 @@ Result<std::uint64_t, Fault> VirtualPmu::read(Msr msr, Access access) {
       return registers_.fixed_ctrl_;
     case RegisterKind::global_status:
     case RegisterKind::amd_global_status:
-      fold(registers_.within_reach(profile().counters()));
+      backing_.fold_overflows(registers_, profile().counters());
       return registers_.global_status_;
     case RegisterKind::global_ctrl:
     case RegisterKind::amd_global_ctl:
@@ -180,7 +185,7 @@ Status<Fault> VirtualPmu::write(Msr msr, std::uint64_t value, Access access) {
     case RegisterKind::amd_global_status_clr:
       if (access == Access::guest) {
         // An overflow from before this write is cleared by it: it has to be known first.
-        fold(registers_.within_reach(value & profile().counters()));
+        backing_.fold_overflows(registers_, value & profile().counters());
         set_status(registers_.global_status_ & ~value);
       }
       break;
