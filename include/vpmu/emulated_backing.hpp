@@ -33,7 +33,10 @@ class EmulatedBacking final : public Backing {
   void sched_out(RegisterFile& registers) override;
   void release() override;
   void set_policy(const Policy& policy) override { policy_ = policy; }
-  [[nodiscard]] Health health(CounterId counter) const override { return health_[counter.slot()]; }
+  [[nodiscard]] Health health(CounterId counter) const override {
+    const Health health = health_[counter.slot()];
+    return health == Health::counting && (host_.clamped() & counter.mask()) != 0 ? Health::clamped : health;
+  }
 
  private:
   /// The host event of a counter. Its hint is due `remaining` events after the `counted`-th, `early` events before the

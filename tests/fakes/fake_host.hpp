@@ -44,6 +44,14 @@ class FakeHost final : public HostEvents {
   void fail_always(HostCall call, HostError error) { failure(call) = {error, 1, true}; }
   void fail_never(HostCall call) { failure(call) = {}; }
 
+  /// As if the host could not keep shorter periods: their hints come when this has passed.
+  void set_shortest_period(std::uint64_t period) { shortest_ = period; }
+  /// Called within each call that is noted: what happens while the VMM brings the host in line.
+  void set_meanwhile(void (*happens)(void*), void* context) {
+    meanwhile_ = happens;
+    context_ = context;
+  }
+
   // --- What happens ---
 
   /// `n` events happen in this event, if it counts.
@@ -150,7 +158,7 @@ class FakeHost final : public HostEvents {
     if (free >= used_) used_ = free + 1;
     slots_[free] = {};
     slots_[free].spec = spec;
-    slots_[free].period = slots_[free].left = period;
+    start_period(slots_[free], period);
     slots_[free].open = true;
     const auto event = static_cast<HostEvent>(free);
     note(HostCall::open, event, period);
@@ -170,7 +178,7 @@ class FakeHost final : public HostEvents {
     if (slot != nullptr && period == 0) error = HostError::failed;
     if (slot == nullptr || period == 0) return refuse(HostCall::set_period, event, error, period);
     if (slot->enabled) ++calls_.live_set_period;
-    slot->period = slot->left = period;
+    start_period(*slot, period);
     note(HostCall::set_period, event, period);
     return {};
   }
@@ -269,8 +277,14 @@ class FakeHost final : public HostEvents {
     return error;
   }
 
+  void start_period(Slot& slot, std::uint64_t period) {
+    const CounterSet counter = slot.spec.counter.mask();
+    set_clamped(period < shortest_ ? clamped() | counter : clamped() & ~counter);
+    slot.period = slot.left = period < shortest_ ? shortest_ : period;
+  }
   void note(HostCall call, HostEvent event, std::uint64_t value, bool ok = true) {
     if (logging_) log_[logged_++ % log_size] = {call, event, value, ok};
+    if (meanwhile_ != nullptr) meanwhile_(context_);
   }
 
   void count(Slot& slot, std::uint64_t n) {
@@ -293,6 +307,9 @@ class FakeHost final : public HostEvents {
 
   bool free_reads_;
   bool logging_ = true;
+  std::uint64_t shortest_ = 0;
+  void (*meanwhile_)(void*) = nullptr;
+  void* context_ = nullptr;
   bool hold_ = false;
   bool any_failure_ = false;
   std::size_t used_ = 0;  // slots that were ever open

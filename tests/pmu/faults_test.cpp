@@ -114,6 +114,21 @@ TEST(Hints, ThatComeLateMergedOrNotAtAllLoseNoOverflow) {
   }
 }
 
+TEST(Health, ACounterWhosePeriodIsTooShortForTheHostIsClampedAndStillExact) {
+  World world{"intel-v2"};
+  world.host.set_shortest_period(1000);
+  world.write(ia32_perfevtsel[0], instructions | evtsel::interrupt);
+  world.write(ia32_a_pmc[0], before_overflow(10));
+  world.run(30);
+  EXPECT_EQ(world.pmu.health(CounterId::gp(0)), Health::clamped);
+  EXPECT_EQ(world.read(ia32_pmc[0]), 20U);
+  world.entry();
+  EXPECT_EQ(world.pmis, 1U) << "the read found the overflow";
+  world.write(ia32_a_pmc[0], before_overflow(5000));
+  world.run(1);
+  EXPECT_EQ(world.pmu.health(CounterId::gp(0)), Health::counting);
+}
+
 TEST(Hints, ThatComeWithoutAnOverflowAreNotTakenForOne) {
   World world{"intel-v2"};
   world.write(ia32_perfevtsel[0], instructions | evtsel::interrupt);

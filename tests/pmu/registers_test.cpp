@@ -295,34 +295,5 @@ TEST(V1, CountsWithoutGlobalRegistersAndRaisesThePmi) {
   EXPECT_EQ(world.pmis, 1U);
 }
 
-TEST(EmulatedEvents, MatchOnSelectAndUnitMaskWhateverEdgeInvertAndCounterMaskSay) {
-  World world{"intel-v2"};
-  world.write(ia32_perfevtsel[0], instructions | evtsel::edge | evtsel::invert | 0x02000000);
-  world.write(ia32_perfevtsel[1], instructions | 0x100);
-  world.emulate(4);
-  EXPECT_EQ(world.read(ia32_pmc[0]), 4U);
-  EXPECT_EQ(world.read(ia32_pmc[1]), 0U);
-}
-
-TEST(EmulatedEvents, AskForThePrivilegeLevelOnlyIfUserAndKernelEnablesDiffer) {
-  World world{"intel-v2"};
-  int asked = 0;
-  const auto cpl = [&] {
-    ++asked;
-    return 3;
-  };
-  world.write(ia32_perfevtsel[0], instructions);
-  world.pmu.retire(EmulatedEvent::instruction, cpl);
-  EXPECT_EQ(asked, 0);
-  world.write(ia32_perfevtsel[1], cycles_code | evtsel::user | evtsel::enable);
-  world.pmu.retire(EmulatedEvent::instruction, cpl);
-  EXPECT_EQ(asked, 0) << "the counter that tells them apart does not match";
-  world.write(ia32_perfevtsel[1], instructions_code | evtsel::kernel | evtsel::enable);
-  world.pmu.retire(EmulatedEvent::instruction, cpl);
-  EXPECT_EQ(asked, 1);
-  EXPECT_EQ(world.read(ia32_pmc[0]), 3U);
-  EXPECT_EQ(world.read(ia32_pmc[1]), 0U);
-}
-
 }  // namespace
 }  // namespace vpmu::test
