@@ -37,6 +37,7 @@ struct Options {
   Policy policy;
   std::string platform = "generic";
   std::string pmu = "virtual";
+  std::string backing = "emulated";
   std::uint64_t memory = 64;
   std::string append;
   std::optional<std::uint64_t> max_instructions;
@@ -107,6 +108,20 @@ ExitStatus status_of(const lab::GuestResult& result, bool timed_out) {
   return guest_crashed;
 }
 
+lab::GuestOptions::Pmu pmu_of(const Options& options) {
+  using Pmu = lab::GuestOptions::Pmu;
+  const bool physical = options.pmu == "physical";
+  if (options.backing == "emulated") return physical ? Pmu::physical : Pmu::emulated;
+  if (physical) throw UseError{"--backing mediated is for a virtual PMU: leave out --pmu physical"};
+  if (const char* why = lab::why_not_mediated_run(options.profile); why != nullptr) {
+    throw UseError{
+        fmt::format("--backing mediated runs on hardware like the guest's profile, and {}; intel-v4, "
+                    "intel-v5 and amd-v2 will do",
+                    why)};
+  }
+  return Pmu::mediated;
+}
+
 ExitStatus run(const Options& options) {
   lab::GuestOptions guest;
   guest.image_name = options.image;
@@ -116,7 +131,7 @@ ExitStatus run(const Options& options) {
   guest.memory_mib = options.memory;
   guest.skid = options.skid;
   if (options.max_instructions) guest.max_instructions = *options.max_instructions;
-  guest.pmu = options.pmu == "physical" ? lab::GuestOptions::Pmu::physical : lab::GuestOptions::Pmu::emulated;
+  guest.pmu = pmu_of(options);
   const model::Platform* platform = model::find_platform(options.platform);
   if (platform == nullptr) throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
   guest.platform = *platform;
@@ -178,6 +193,12 @@ void add_run(CLI::App& app, ExitStatus& status) {
       ->capture_default_str();
   command->add_option("--pmu", options->pmu, "virtual, or physical: the guest is the hypervisor")
       ->check(CLI::IsMember({"virtual", "physical"}))
+      ->capture_default_str();
+  command
+      ->add_option("--backing", options->backing,
+                   "What makes a virtual PMU's counters count: emulated, on events of the modelled host, or mediated, "
+                   "on the modelled hardware's own counters while the guest runs")
+      ->check(CLI::IsMember({"emulated", "mediated"}))
       ->capture_default_str();
   constexpr std::uint64_t most_memory = 4096;
   command->add_option("--memory", options->memory, "Guest memory, MiB")

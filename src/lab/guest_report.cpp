@@ -28,6 +28,16 @@ constexpr std::array host_rows{
     HostRow{"signal", "signal", &HostCallCounts::signals},
 };
 
+std::vector<std::pair<const char*, std::uint64_t>> hardware_rows(const HardwareUse& use) {
+  return {{"RDMSR", use.by_switch.rdmsr},
+          {"WRMSR", use.by_switch.wrmsr},
+          {"RDPMC", use.by_switch.rdpmc},
+          {"LVTPC write", use.others.lvtpc_writes},
+          {"VM-entry field", use.others.entry_fields},
+          {"host perf call", use.others.host_perf_calls},
+          {"intercept change", use.others.intercept_changes}};
+}
+
 /// "name 12, other 3", leaving zeros out; "none" if all are.
 template <class Items>
 std::string list(const Items& items) {
@@ -45,6 +55,22 @@ std::vector<std::pair<const char*, std::uint64_t>> exits_of(const GuestResult& r
     exits.emplace_back(exit_name(static_cast<soft::ExitReason>(i)), result.exits[i]);
   }
   return exits;
+}
+
+const char* pmu_name(GuestOptions::Pmu pmu) {
+  switch (pmu) {
+    case GuestOptions::Pmu::emulated:
+      return "emulated";
+    case GuestOptions::Pmu::mediated:
+      return "mediated";
+    case GuestOptions::Pmu::physical:
+      return "physical";
+  }
+  return "?";
+}
+
+nlohmann::ordered_json json_of(const model::AccessCounts& accesses) {
+  return {{"rdmsr", accesses.rdmsr}, {"wrmsr", accesses.wrmsr}, {"rdpmc", accesses.rdpmc}};
 }
 
 double mips(const GuestResult& result, const WallFigures& wall) {
@@ -87,13 +113,20 @@ std::string guest_text(const GuestOptions& options, const GuestResult& result, c
       fmt::format("{} in the guest, {:.3f} ms of guest time in all (modelled: {})", result.cycles,
                   1e3 * static_cast<double>(result.tsc) / static_cast<double>(result.tsc_hz), options.platform.name));
   row("exits", list(exits_of(result)));
-  row("PMU accesses", fmt::format("{}", result.pmu_accesses));
+  const bool mediated = options.pmu == GuestOptions::Pmu::mediated;
+  row("PMU accesses",
+      mediated ? fmt::format("{}, of them {} without an exit", result.pmu_accesses, result.hardware.by_guest.total())
+               : fmt::format("{}", result.pmu_accesses));
   row("PMIs", fmt::format("{}", result.pmis));
-  if (options.pmu == GuestOptions::Pmu::emulated) {
+  if (options.pmu != GuestOptions::Pmu::physical) {
     std::vector<std::pair<const char*, std::uint64_t>> calls;
     calls.reserve(host_rows.size());
     for (const HostRow& call : host_rows) calls.emplace_back(call.name, result.host_calls.*call.member);
-    row("host calls", list(calls));
+    if (mediated) {
+      row("switches", list(hardware_rows(result.hardware)));
+    } else {
+      row("host calls", list(calls));
+    }
     row("host time", fmt::format("{:.3f} ms (modelled)", static_cast<double>(result.host_ns) / mega));
     std::string health;
     for (const auto& [counter, why] : result.unhealthy) {
@@ -109,7 +142,7 @@ std::string guest_json(const GuestOptions& options, const GuestResult& result, c
   nlohmann::ordered_json json;
   json["image"] = options.image_name;
   json["append"] = options.append;
-  json["pmu"] = options.pmu == GuestOptions::Pmu::emulated ? "emulated" : "physical";
+  json["pmu"] = pmu_name(options.pmu);
   json["policy"] = to_text(options.policy);
   json["platform"] = options.platform.name;
   json["ending"] = ending(result);
@@ -124,6 +157,11 @@ std::string guest_json(const GuestOptions& options, const GuestResult& result, c
   json["pmu_accesses"] = result.pmu_accesses;
   json["pmis"] = result.pmis;
   for (const HostRow& call : host_rows) json["host_calls"][call.key] = result.host_calls.*call.member;
+  const HardwareUse& hardware = result.hardware;
+  json["hardware"] = {
+      {"by_switch", json_of(hardware.by_switch)},           {"by_guest_without_exit", json_of(hardware.by_guest)},
+      {"lvtpc_writes", hardware.others.lvtpc_writes},       {"vm_entry_fields", hardware.others.entry_fields},
+      {"host_perf_calls", hardware.others.host_perf_calls}, {"intercept_changes", hardware.others.intercept_changes}};
   json["modelled_host_ns"] = result.host_ns;
   json["health"] = nlohmann::ordered_json::object();
   for (const auto& [counter, why] : result.unhealthy) json["health"][counter] = describe(why);

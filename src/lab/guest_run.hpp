@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "host/host_calls.hpp"
+#include "host/model/hardware_port.hpp"
 #include "host/model/platform.hpp"
 #include "machine/soft/machine.hpp"
 #include "vpmu/event_filter.hpp"
@@ -24,6 +25,7 @@ namespace vpmu::lab {
 struct GuestOptions {
   enum class Pmu : std::uint8_t {
     emulated,  // a virtual PMU on the modelled host's events
+    mediated,  // a virtual PMU on the modelled hardware's counters, which has the guest's profile
     physical,  // the guest is the hypervisor: its accesses reach the modelled hardware
   };
 
@@ -42,6 +44,13 @@ struct GuestOptions {
   std::function<void(char)> output;
 };
 
+/// What became of the hardware's PMU registers in mediated mode.
+struct HardwareUse {
+  model::AccessCounts by_switch;  // the hypervisor's, between VM exits and VM entries
+  model::AccessCounts by_guest;   // the guest's own, without a VM exit
+  model::SwitchCounts others;
+};
+
 /// What a run did. All of it but the wall-clock figures, which the caller adds, is the same on each run and machine.
 struct GuestResult {
   soft::StopReason stopped = soft::StopReason::stopped;
@@ -55,8 +64,9 @@ struct GuestResult {
   std::array<std::uint64_t, soft::Machine::exit_reasons> exits{};
   std::uint64_t pmu_accesses = 0;
   std::uint64_t pmis = 0;
-  HostCallCounts host_calls;
-  std::uint64_t host_ns = 0;  // modelled cost of the host's calls
+  HostCallCounts host_calls;  // emulated
+  HardwareUse hardware;       // mediated
+  std::uint64_t host_ns = 0;  // modelled cost of the host's calls, or of the switch's register accesses
   /// Counters whose host events failed at some time, and the last reason.
   std::vector<std::pair<std::string, Health>> unhealthy;
   std::vector<soft::UnknownInstruction> unknown;
@@ -66,6 +76,10 @@ struct GuestResult {
 
 /// Short name of an exit, as tables show it.
 const char* exit_name(soft::ExitReason reason);
+
+/// Why a guest of this profile can't run with Pmu::mediated, where the hardware has the guest's profile: see
+/// why_not_mediated().
+const char* why_not_mediated_run(const Profile& profile);
 
 /// A loaded guest.
 class GuestRun {

@@ -181,6 +181,22 @@ TEST(SoftExactness, WithoutInterceptionAWrmsrCountsAfterItTookEffect) {
   EXPECT_EQ(rig.sink.advances, 2u) << "one before it took effect, one after";
 }
 
+TEST(SoftExactness, AnAccessThatPassesDoesNotExit) {
+  Rig rig;
+  // wrmsr; rdmsr; rdpmc; then a wrmsr that does not pass
+  rig.put(Rig::code, {0x0f, 0x30, 0x0f, 0x32, 0x31, 0xc9, 0x0f, 0x33, 0xb9, 0x99, 0x99, 0, 0, 0x0f, 0x30});
+  rig.environment.passed_msr = ScriptedEnvironment::known_msr;
+  rig.environment.rdpmc_passes = true;
+  rig.cpu.state().gpr[rcx] = ScriptedEnvironment::known_msr;
+  rig.cpu.state().gpr[rax] = 5;
+  const Exit exit = rig.cpu.run();
+  EXPECT_EQ(exit.reason, ExitReason::wrmsr);
+  EXPECT_EQ(exit.index, 0x9999u);
+  EXPECT_EQ(rig.environment.msr_value, 5u);
+  EXPECT_EQ(rig.cpu.state().gpr[rax], 77u);
+  EXPECT_EQ(rig.sink.kernel[Event::instructions], 5u) << "they retire on the CPU";
+}
+
 TEST(SoftExactness, EventModelsChangeNoOtherCount) {
   Rig rig;
   rig.put(Rig::code, program);

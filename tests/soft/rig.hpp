@@ -75,6 +75,8 @@ class ScriptedEnvironment final : public Environment {
     if (index == 0) return 77;
     return std::nullopt;
   }
+  bool passes_msr(u32 index) override { return index == passed_msr; }
+  bool passes_rdpmc() override { return rdpmc_passes; }
   CpuidLeaf cpuid(u32 leaf, u32) override { return {leaf + 1, 2, 3, 4}; }
   std::optional<u8> pending_vector() override { return vector; }
   void acknowledge(u8) override { vector.reset(); }
@@ -83,6 +85,8 @@ class ScriptedEnvironment final : public Environment {
   std::optional<u64> hypercall(u64, u64) override { return std::nullopt; }
 
   static constexpr u32 known_msr = 0x1234;
+  std::optional<u32> passed_msr;
+  bool rdpmc_passes = false;
   u64 msr_value = 0;
   u64 mmio_value = 0;
   u64 cr8 = 0;

@@ -25,6 +25,16 @@ struct AccessCounts {
   std::uint64_t wrmsr = 0;
   std::uint64_t rdpmc = 0;
   friend bool operator==(const AccessCounts&, const AccessCounts&) = default;
+  friend AccessCounts operator-(const AccessCounts& a, const AccessCounts& b) {
+    return {.rdmsr = a.rdmsr - b.rdmsr, .wrmsr = a.wrmsr - b.wrmsr, .rdpmc = a.rdpmc - b.rdpmc};
+  }
+  AccessCounts& operator+=(const AccessCounts& more) {
+    rdmsr += more.rdmsr;
+    wrmsr += more.wrmsr;
+    rdpmc += more.rdpmc;
+    return *this;
+  }
+  [[nodiscard]] std::uint64_t total() const { return rdmsr + wrmsr + rdpmc; }
 };
 
 /// How often each event may happen with no counter overflowing. Exact for counters that count events: one more, and one

@@ -57,6 +57,7 @@ class HardwareCpu {
   explicit HardwareCpu(const Profile& profile) : pmu_{profile} { pmu_.set_svme(true); }
 
   [[nodiscard]] HardwarePmu& pmu() { return pmu_; }
+  [[nodiscard]] const HardwarePmu& pmu() const { return pmu_; }
   void set_observer(Observer* observer) { observer_ = observer; }
   /// A PMI reaches the local APIC after so many more accesses: 0 at once.
   void set_pmi_latency(std::uint32_t accesses) { latency_ = accesses; }

@@ -24,6 +24,9 @@ class Environment {
   virtual std::optional<u64> rdmsr(u32 index) = 0;
   virtual bool wrmsr(u32 index, u64 value) = 0;
   virtual std::optional<u64> rdpmc(u32 index) = 0;
+  /// Whether an access that would exit does not after all.
+  virtual bool passes_msr(u32 index) = 0;
+  virtual bool passes_rdpmc() = 0;
   virtual CpuidLeaf cpuid(u32 leaf, u32 subleaf) = 0;
   /// The interrupt that may be taken now, by the local APIC's priorities; none if there is none.
   virtual std::optional<u8> pending_vector() = 0;

@@ -346,7 +346,7 @@ void cpuid(Core& c, const Insn&) {
 void rdmsr(Core& c, const Insn&) {
   c.require_cpl0();
   const u32 index = static_cast<u32>(c.gpr[rcx]);
-  if (c.wants_exit(ExitReason::rdmsr, c.options.intercept_msrs, index)) return;
+  if (c.wants_exit(ExitReason::rdmsr, c.options.intercept_msrs && !c.env.passes_msr(index), index)) return;
   hand_over(c);
   std::optional<u64> value = c.own_rdmsr(index);
   if (!value) value = c.env.rdmsr(index);
@@ -358,7 +358,7 @@ void rdmsr(Core& c, const Insn&) {
 void wrmsr(Core& c, const Insn&) {
   c.require_cpl0();
   const u32 index = static_cast<u32>(c.gpr[rcx]);
-  if (c.wants_exit(ExitReason::wrmsr, c.options.intercept_msrs, index)) return;
+  if (c.wants_exit(ExitReason::wrmsr, c.options.intercept_msrs && !c.env.passes_msr(index), index)) return;
   hand_over(c);
   const u64 value = (c.gpr[rdx] << 32) | (c.gpr[rax] & 0xffffffff);
   const std::optional<bool> own = c.own_wrmsr(index, value);
@@ -369,7 +369,7 @@ void wrmsr(Core& c, const Insn&) {
 
 void rdpmc(Core& c, const Insn&) {
   const u32 index = static_cast<u32>(c.gpr[rcx]);
-  if (c.wants_exit(ExitReason::rdpmc, c.options.intercept_rdpmc, index)) return;
+  if (c.wants_exit(ExitReason::rdpmc, c.options.intercept_rdpmc && !c.env.passes_rdpmc(), index)) return;
   hand_over(c);
   const std::optional<u64> value = c.env.rdpmc(index);
   if (!value) raise_gp();

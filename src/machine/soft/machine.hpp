@@ -64,6 +64,8 @@ class Machine final : private Environment {
   std::optional<u64> rdmsr(u32 index) override;
   bool wrmsr(u32 index, u64 value) override;
   std::optional<u64> rdpmc(u32 index) override;
+  bool passes_msr(u32 index) override { return pmu_.passes_msr(index); }
+  bool passes_rdpmc() override { return pmu_.passes_rdpmc(); }
   CpuidLeaf cpuid(u32 leaf, u32 subleaf) override;
   std::optional<u8> pending_vector() override;
   void acknowledge(u8 vector) override;

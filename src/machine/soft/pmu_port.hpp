@@ -18,6 +18,12 @@ class PmuPort {
   virtual std::optional<u64> read_msr(u32 index) = 0;
   virtual bool write_msr(u32 index, u64 value) = 0;
   virtual std::optional<u64> read_pmc(u32 ecx) = 0;
+  /// Whether the guest makes this access itself, without an exit: it is then answered between enter() and leave().
+  virtual bool passes_msr(u32 index) {
+    (void)index;
+    return false;
+  }
+  virtual bool passes_rdpmc() { return false; }
   /// What the PMU makes of a CPUID leaf.
   virtual CpuidLeaf cpuid(u32 leaf, u32 subleaf, const CpuidLeaf& base) = 0;
 

@@ -1,0 +1,44 @@
+// The modelled host below a virtual PMU: its hardware, and the backing that makes the guest's counters count there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "host/model/hardware.hpp"
+#include "lab/guest_run.hpp"
+#include "vpmu/backing.hpp"
+#include "vpmu/msr.hpp"
+
+namespace vpmu::lab {
+
+class GuestHost {
+ public:
+  GuestHost() = default;
+  virtual ~GuestHost() = default;
+  GuestHost(const GuestHost&) = delete;
+  GuestHost& operator=(const GuestHost&) = delete;
+
+  [[nodiscard]] virtual Backing& backing() = 0;
+  /// What counts while the guest runs, and what its accesses reach that need no exit.
+  [[nodiscard]] virtual model::HardwarePmu& hardware() = 0;
+  /// The guest executes. True if an interrupt of the PMU ends that with a VM exit.
+  virtual bool advance(const model::Activity& activity, model::Ring ring) = 0;
+
+  /// The VM entry after VirtualPmu::enter(), and the VM exit before VirtualPmu::leave().
+  virtual void vm_entry() {}
+  virtual void vm_exit() {}
+  /// Whether the guest reaches the register, or RDPMC, without an exit.
+  [[nodiscard]] virtual bool passes(Msr /*msr*/) const { return false; }
+  [[nodiscard]] virtual bool passes_rdpmc() const { return false; }
+
+  /// Modelled cost of all that the backing did so far, picoseconds.
+  [[nodiscard]] virtual std::uint64_t cost_picoseconds() const = 0;
+  virtual void report(GuestResult& result) const = 0;
+};
+
+/// Events of a modelled perf, for emulated mode.
+std::unique_ptr<GuestHost> make_emulated_host(const GuestOptions& options);
+/// A CPU whose PMU is the one that the guest's profile describes, for mediated mode.
+std::unique_ptr<GuestHost> make_mediated_host(const GuestOptions& options);
+
+}  // namespace vpmu::lab
