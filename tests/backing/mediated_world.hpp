@@ -159,67 +159,23 @@ inline bool is_access(const Operation& operation) {
 
 /// `in_guest`: an access is made by the guest as it runs, and may pass through; else by its VMM, or trapped.
 inline Seen play_mediated(MediatedVcpu& vcpu, EventFilter& filter, const Operation& operation, bool in_guest) {
+  if (!in_guest) return play(vcpu, filter, operation);
   Seen seen;
   const auto note = [&](auto result) {
     seen.fault = !result.ok();
     if (result.ok()) seen.value = result.value();
   };
-  const auto ecx = static_cast<std::uint32_t>(operation.value);
-  if (in_guest) {
-    const std::uint64_t passed = vcpu.passed;
-    vcpu.enter();
-    if (operation.kind == Operation::Kind::write) {
-      seen.fault = !vcpu.guest_write(operation.msr, operation.value).ok();
-    } else {
-      note(operation.kind == Operation::Kind::read ? vcpu.guest_read(operation.msr) : vcpu.guest_read_pmc(ecx));
-    }
-    vcpu.leave();
-    if (vcpu.passed != passed) vcpu.entry();
-    seen.pmis = vcpu.pmis;
-    return seen;
+  const std::uint64_t passed = vcpu.passed;
+  vcpu.enter();
+  if (operation.kind == Operation::Kind::write) {
+    seen.fault = !vcpu.guest_write(operation.msr, operation.value).ok();
+  } else if (operation.kind == Operation::Kind::read) {
+    note(vcpu.guest_read(operation.msr));
+  } else {
+    note(vcpu.guest_read_pmc(static_cast<std::uint32_t>(operation.value)));
   }
-  switch (operation.kind) {
-    case Operation::Kind::write:
-      seen.fault = !vcpu.write(operation.msr, operation.value);
-      break;
-    case Operation::Kind::read:
-      note(vcpu.pmu.read_msr(operation.msr));
-      break;
-    case Operation::Kind::rdpmc:
-      note(vcpu.pmu.read_pmc(ecx));
-      break;
-    case Operation::Kind::run:
-      vcpu.run(operation.value, operation.cpl);
-      break;
-    case Operation::Kind::emulate:
-      vcpu.emulate(operation.value, operation.cpl);
-      break;
-    case Operation::Kind::branch:
-      for (std::uint64_t n = 0; n < operation.value; ++n) {
-        vcpu.pmu.retire(EmulatedEvent::branch, [&] { return operation.cpl; });
-      }
-      break;
-    case Operation::Kind::entry:
-      vcpu.entry();
-      break;
-    case Operation::Kind::sched_out:
-      vcpu.pmu.sched_out();
-      break;
-    case Operation::Kind::filter: {
-      const std::uint64_t events[] = {instructions_code, cycles_code};
-      const FilterRequest request{.action = static_cast<std::uint32_t>(operation.value & 1),
-                                  .fixed_bitmap = static_cast<std::uint32_t>(operation.value >> 8 & 7),
-                                  .events = events,
-                                  .event_count = operation.value >> 16 & 1 ? 2U : 1U};
-      vcpu.pmu.set_filter(nullptr);
-      seen.fault = !filter.load(vcpu.pmu.profile().vendor, request).ok();
-      if ((operation.value >> 17 & 1) != 0) vcpu.pmu.set_filter(&filter);
-      break;
-    }
-    case Operation::Kind::reset:
-      vcpu.pmu.reset();
-      break;
-  }
+  vcpu.leave();
+  if (vcpu.passed != passed) vcpu.entry();
   seen.pmis = vcpu.pmis;
   return seen;
 }

@@ -137,7 +137,9 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-inline Seen play(World& world, EventFilter& filter, const Operation& operation) {
+/// `Played`: a World, or anything with its members.
+template <class Played>
+Seen play(Played& world, EventFilter& filter, const Operation& operation) {
   Seen seen;
   const auto note = [&](auto result) {
     seen.fault = !result.ok();
