@@ -1,4 +1,4 @@
-// vpmu run: a bare-metal guest on the soft machine.
+// vpmu run: a guest on the soft machine or on KVM.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -16,6 +16,7 @@
 
 #include "cli/command.hpp"
 #include "cli/output_file.hpp"
+#include "cli/run_kvm.hpp"
 #include "host/model/platform.hpp"
 #include "lab/filter_file.hpp"
 #include "lab/guest_report.hpp"
@@ -38,7 +39,9 @@ struct Options {
   std::string platform = "generic";
   std::string pmu = "virtual";
   std::string backing = "emulated";
-  std::uint64_t memory = 64;
+  std::string machine = "soft";
+  KvmOptions kvm;
+  std::optional<std::uint64_t> memory;
   std::string append;
   std::optional<std::uint64_t> max_instructions;
   std::optional<double> timeout;
@@ -122,35 +125,89 @@ lab::GuestOptions::Pmu pmu_of(const Options& options) {
   return Pmu::mediated;
 }
 
-ExitStatus run(const Options& options) {
+void stop_on_signals() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+ExitStatus status_of(KvmOutcome::Kind kind, bool timed_out) {
+  switch (kind) {
+    case KvmOutcome::Kind::passed:
+      return ExitStatus::success;
+    case KvmOutcome::Kind::failed:
+      return ExitStatus::failed;
+    case KvmOutcome::Kind::crashed:
+      return guest_crashed;
+    case KvmOutcome::Kind::stopped:
+      return timed_out ? limit_reached : interrupted;
+  }
+  return guest_crashed;
+}
+
+std::optional<EventFilter> read_filter(const Options& options) {
+  if (options.filter.empty()) return std::nullopt;
+  const auto text = read_file(options.filter);
+  const auto parsed =
+      lab::parse_filter(options.profile.vendor, {reinterpret_cast<const char*>(text.data()), text.size()});
+  if (!parsed) throw UseError{fmt::format("{}: {}", options.filter, parsed.error())};
+  return *parsed;
+}
+
+std::optional<OutputFile> create_json(const Options& options) {
+  if (options.json.empty()) return std::nullopt;
+  auto created = OutputFile::create(options.json);
+  if (!created) throw UseError{created.error()};
+  return std::move(*created);
+}
+
+void write_json(std::optional<OutputFile>& file, const std::string& json) {
+  if (!file) return;
+  file->write(json);
+  if (const auto done = file->commit(); !done) throw UseError{done.error()};
+}
+
+ExitStatus run_kvm(const Options& options) {
+  const std::optional<EventFilter> filter = read_filter(options);
+  const std::vector<std::uint8_t> image = read_file(options.image);
+  const std::vector<std::uint8_t> initrd =
+      options.kvm.initrd.empty() ? std::vector<std::uint8_t>{} : read_file(options.kvm.initrd);
+  std::optional<OutputFile> json = create_json(options);
+  stop_on_signals();
+  const Timeout timeout{options.timeout};
+  const KvmOutcome outcome = run_on_kvm({.options = options.kvm,
+                                         .image_name = options.image,
+                                         .image = image,
+                                         .initrd = initrd,
+                                         .profile = options.profile,
+                                         .policy = options.policy,
+                                         .memory_mib = options.memory.value_or(0),
+                                         .append = options.append,
+                                         .filter = filter ? &*filter : nullptr,
+                                         .stop = stop_requested});
+  fmt::print(stderr, "{}", outcome.text);
+  write_json(json, outcome.json);
+  return status_of(outcome.kind, timeout.over() && signalled == 0);
+}
+
+ExitStatus run_soft(const Options& options) {
   lab::GuestOptions guest;
   guest.image_name = options.image;
   guest.profile = options.profile;
   guest.policy = options.policy;
   guest.append = options.append;
-  guest.memory_mib = options.memory;
+  if (options.memory) guest.memory_mib = *options.memory;
   guest.skid = options.skid;
   if (options.max_instructions) guest.max_instructions = *options.max_instructions;
   guest.pmu = pmu_of(options);
   const model::Platform* platform = model::find_platform(options.platform);
   if (platform == nullptr) throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
   guest.platform = *platform;
-  EventFilter filter;
-  if (!options.filter.empty()) {
-    const auto text = read_file(options.filter);
-    const auto parsed =
-        lab::parse_filter(options.profile.vendor, {reinterpret_cast<const char*>(text.data()), text.size()});
-    if (!parsed) throw UseError{fmt::format("{}: {}", options.filter, parsed.error())};
-    filter = *parsed;
-    guest.filter = &filter;
-  }
+  const std::optional<EventFilter> filter = read_filter(options);
+  if (filter) guest.filter = &*filter;
   const std::vector<std::uint8_t> image = read_file(options.image);
-  std::optional<OutputFile> json;
-  if (!options.json.empty()) {
-    auto created = OutputFile::create(options.json);
-    if (!created) throw UseError{created.error()};
-    json.emplace(std::move(*created));
-  }
+  std::optional<OutputFile> json = create_json(options);
   guest.output = [](char c) { std::putchar(c); };
   guest.stop = &stop_requested;
 
@@ -158,10 +215,7 @@ ExitStatus run(const Options& options) {
   if (const std::string error = machine.load(image); !error.empty()) {
     throw UseError{fmt::format("{}: {}", options.image, error)};
   }
-  struct sigaction action{};
-  action.sa_handler = on_signal;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  stop_on_signals();
   const Timeout timeout{options.timeout};
   const auto began = std::chrono::steady_clock::now();
   const lab::GuestResult result = machine.run();
@@ -170,23 +224,24 @@ ExitStatus run(const Options& options) {
   const lab::WallFigures wall{.seconds = took.count()};
   fmt::print(stderr, "{}", lab::guest_text(guest, result, wall));
   const bool timed_out = timeout.over() && signalled == 0;
-  if (json) {
-    json->write(lab::guest_json(guest, result, wall));
-    if (const auto done = json->commit(); !done) throw UseError{done.error()};
-  }
+  write_json(json, lab::guest_json(guest, result, wall));
   return status_of(result, timed_out);
 }
 
 }  // namespace
 
 void add_run(CLI::App& app, ExitStatus& status) {
-  CLI::App* command = app.add_subcommand("run", "Run a bare-metal multiboot image on the soft machine");
+  CLI::App* command = app.add_subcommand("run", "Run a bare-metal multiboot image, or on KVM a Linux kernel");
   command->footer(
       "The guest's serial output goes to standard output, a table about the run to standard error.\n"
       "Exit status: 0 the guest wrote 0 to port 0xF4, 1 any other value, 2 bad usage or image,\n"
       "3 the guest crashed or halted for ever, 4 a limit was reached, 130 interrupted.");
   auto options = std::make_shared<Options>();
-  command->add_option("image", options->image, "Multiboot image, ELF32 or ELF64")->required();
+  command->add_option("image", options->image, "Multiboot image, ELF32 or ELF64; on KVM also bzImage or vmlinux")
+      ->required();
+  command->add_option("--machine", options->machine, "soft: an interpreter, exact; kvm: Linux KVM")
+      ->check(CLI::IsMember({"soft", "kvm"}))
+      ->capture_default_str();
   add_profile_option(*command, options->profile);
   add_policy_option(*command, options->policy);
   command->add_option("--platform", options->platform, "Whose costs are modelled; vpmu info lists them")
@@ -201,9 +256,8 @@ void add_run(CLI::App& app, ExitStatus& status) {
       ->check(CLI::IsMember({"emulated", "mediated"}))
       ->capture_default_str();
   constexpr std::uint64_t most_memory = 4096;
-  command->add_option("--memory", options->memory, "Guest memory, MiB")
-      ->check(CLI::Range(std::uint64_t{2}, most_memory))
-      ->capture_default_str();
+  command->add_option("--memory", options->memory, "Guest memory, MiB; without it 64, for Linux 256")
+      ->check(CLI::Range(std::uint64_t{2}, most_memory));
   command->add_option("--append", options->append, "The guest's command line");
   command->add_option("--max-instructions", options->max_instructions, "Stop after that many instructions")
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0} >> 1));
@@ -213,7 +267,8 @@ void add_run(CLI::App& app, ExitStatus& status) {
       ->capture_default_str();
   command->add_option("--event-filter", options->filter, "JSON file with the events that the guest may count");
   command->add_option("--json", options->json, "Also write the figures to this file");
-  command->callback([options, &status] { status = run(*options); });
+  add_kvm_options(*command, options->kvm);
+  command->callback([options, &status] { status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options); });
 }
 
 }  // namespace vpmu::cli

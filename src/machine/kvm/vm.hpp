@@ -1,0 +1,64 @@
+// A KVM virtual machine: its descriptors and its memory.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <string>
+
+#include "machine/kvm/abi.hpp"
+#include "machine/soft/memory.hpp"
+#include "vpmu/profile.hpp"
+
+namespace vpmu::kvm {
+
+/// A descriptor that is closed.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_{fd} {}
+  Descriptor(Descriptor&& other) noexcept : fd_{other.release()} {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor();
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  int fd_ = -1;
+};
+
+/// Opens /dev/kvm, or says in one line why it cannot be used and what to do.
+std::expected<Descriptor, std::string> open_kvm();
+
+class Vm {
+ public:
+  /// With an in-kernel interrupt controller and 8254, KVM's own virtual PMU off, and PMU MSRs exiting. `memory` outlives
+  /// it.
+  static std::expected<std::unique_ptr<Vm>, std::string> create(soft::Memory& memory, Vendor vendor);
+
+  [[nodiscard]] int fd() const { return vm_.get(); }
+  /// Bytes of a vCPU's shared page (struct kvm_run and what follows).
+  [[nodiscard]] std::size_t run_bytes() const { return run_bytes_; }
+  /// What KVM supports.
+  [[nodiscard]] const abi::Cpuid& supported_cpuid() const { return cpuid_; }
+  /// Why KVM's own PMU could not be switched off, or 0.
+  [[nodiscard]] int pmu_error() const { return pmu_error_; }
+  void set_irq(std::uint32_t line, bool level) const;
+
+ private:
+  Vm() = default;
+
+  Descriptor kvm_;
+  Descriptor vm_;
+  std::size_t run_bytes_ = 0;
+  abi::Cpuid cpuid_;
+  int pmu_error_ = 0;
+};
+
+}  // namespace vpmu::kvm
