@@ -268,7 +268,8 @@ void add_run(CLI::App& app, ExitStatus& status) {
   command->add_option("--event-filter", options->filter, "JSON file with the events that the guest may count");
   command->add_option("--json", options->json, "Also write the figures to this file");
   add_kvm_options(*command, options->kvm);
-  command->callback([options, &status] { status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options); });
+  command->callback(
+      [options, &status] { status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options); });
 }
 
 }  // namespace vpmu::cli

@@ -112,15 +112,9 @@ std::vector<std::pair<const char*, std::uint64_t>> exit_figures(const kvm::VcpuR
 
 std::vector<std::pair<const char*, std::uint64_t>> host_figures(const kvm::VcpuResult& vcpu) {
   const HostCallCounts& calls = vcpu.host_calls;
-  return {{"open", calls.open},
-          {"close", calls.close},
-          {"set period", calls.set_period},
-          {"enable", calls.enable},
-          {"disable", calls.disable},
-          {"read", calls.read},
-          {"free read", calls.peek},
-          {"signal", calls.signals},
-          {"system calls", vcpu.host_system_calls}};
+  return {{"open", calls.open},      {"close", calls.close},     {"set period", calls.set_period},
+          {"enable", calls.enable},  {"disable", calls.disable}, {"read", calls.read},
+          {"free read", calls.peek}, {"signal", calls.signals},  {"system calls", vcpu.host_system_calls}};
 }
 
 std::string list(const std::vector<std::pair<const char*, std::uint64_t>>& items) {
@@ -193,8 +187,9 @@ void add_kvm_options(CLI::App& command, KvmOptions& options) {
       ->check(CLI::IsMember({"perf", "clock", "auto"}))
       ->capture_default_str()
       ->group(group);
-  command.add_flag("--accept-missing-events", options.accept_missing_events,
-                   "Go on where an AMD guest cannot be told that the host counts cycles alone")
+  command
+      .add_flag("--accept-missing-events", options.accept_missing_events,
+                "Go on where an AMD guest cannot be told that the host counts cycles alone")
       ->group(group);
   command.add_flag("--no-patch-rdpmc", options.no_patch_rdpmc, "Leave the guest's RDPMC instructions alone")
       ->group(group);

@@ -110,9 +110,9 @@ Unpacked unlz4(Bytes data, std::size_t most) {
     if (length > data.size() || length > LZ4_COMPRESSBOUND(block)) return broken("LZ4");
     const std::size_t used = output.size();
     output.resize(used + block);
-    const int got = LZ4_decompress_safe(reinterpret_cast<const char*>(data.data()),
-                                        reinterpret_cast<char*>(output.data() + used), static_cast<int>(length),
-                                        static_cast<int>(block));
+    const int got =
+        LZ4_decompress_safe(reinterpret_cast<const char*>(data.data()), reinterpret_cast<char*>(output.data() + used),
+                            static_cast<int>(length), static_cast<int>(block));
     if (got < 0) return broken("LZ4");
     output.resize(used + static_cast<std::size_t>(got));
     if (output.size() > most) return too_large();
@@ -140,7 +140,8 @@ constexpr std::array formats{
 
 Unpacked decompress(Bytes data, std::size_t most) {
   for (const Format& format : formats) {
-    if (data.size() >= format.magic_length && std::equal(format.magic.begin(), format.magic.begin() + format.magic_length, data.begin())) {
+    if (data.size() >= format.magic_length &&
+        std::equal(format.magic.begin(), format.magic.begin() + format.magic_length, data.begin())) {
       return format.unpack(data, most);
     }
   }

@@ -13,9 +13,9 @@ namespace vpmu::kvm {
 /// Why the guest ended itself.
 struct GuestEnd {
   enum class Kind : std::uint8_t {
-    exit,      // it wrote `value` to port 0xF4
+    exit,       // it wrote `value` to port 0xF4
     power_off,  // by ACPI
-    reset,     // by the keyboard controller or port 0xCF9
+    reset,      // by the keyboard controller or port 0xCF9
   };
   Kind kind = Kind::exit;
   std::uint32_t value = 0;

@@ -32,8 +32,8 @@ std::string read_segments(Bytes image, const Elf64_Ehdr& header, ElfImage& elf) 
     const auto bytes = part(image, segment->p_offset, segment->p_filesz);
     if (!bytes) return "ELF segment is cut off";
     if (segment->p_filesz > segment->p_memsz) return "ELF segment has more bytes in the file than in memory";
-    elf.segments.push_back({*bytes, segment->p_vaddr, segment->p_paddr, segment->p_memsz,
-                            (segment->p_flags & PF_X) != 0});
+    elf.segments.push_back(
+        {*bytes, segment->p_vaddr, segment->p_paddr, segment->p_memsz, (segment->p_flags & PF_X) != 0});
   }
   return elf.segments.empty() ? "ELF image has nothing to load" : "";
 }

@@ -110,9 +110,8 @@ void set_topology(Leaves& leaves, const GuestCpu& cpu) {
 bool shape_cpuid(abi::Cpuid& cpuid, const GuestCpu& cpu) {
   Leaves leaves{cpuid};
   const bool intel = cpu.profile.is_intel();
-  constexpr std::array needed{0U,           features_leaf,   structured_leaf,        perfmon_leaf,
-                              hypervisor_leaf, timing_leaf, extended_leaf, extended_features_leaf,
-                              amd_perfmon_leaf};
+  constexpr std::array needed{0U,          features_leaf, structured_leaf,        perfmon_leaf,    hypervisor_leaf,
+                              timing_leaf, extended_leaf, extended_features_leaf, amd_perfmon_leaf};
   for (const std::uint32_t leaf : needed) {
     if (leaves.get(leaf) == nullptr) return false;
   }
@@ -132,14 +131,8 @@ bool shape_cpuid(abi::Cpuid& cpuid, const GuestCpu& cpu) {
   constexpr std::uint32_t svm = 1U << 2;
   leaves.get(extended_features_leaf)->ecx &= ~svm;
   leaves.get(hypervisor_leaf)->eax = std::max(leaves.get(hypervisor_leaf)->eax, timing_leaf);
-  *leaves.get(timing_leaf) = {.function = timing_leaf,
-                              .index = 0,
-                              .flags = 0,
-                              .eax = cpu.tsc_khz,
-                              .ebx = 0,
-                              .ecx = 0,
-                              .edx = 0,
-                              .padding = {}};
+  *leaves.get(timing_leaf) = {
+      .function = timing_leaf, .index = 0, .flags = 0, .eax = cpu.tsc_khz, .ebx = 0, .ecx = 0, .edx = 0, .padding = {}};
   set_pmu(leaves, cpu.profile);
   set_topology(leaves, cpu);
   return true;

@@ -15,8 +15,8 @@ struct GuestCpu {
   std::uint32_t tsc_khz = 0;
 };
 
-/// Makes of what KVM supports (KVM_GET_SUPPORTED_CPUID) the answers for one vCPU: vendor and model that fit the profile,
-/// the PMU's leaves, its APIC ID. False if there is no room.
+/// Makes of what KVM supports (KVM_GET_SUPPORTED_CPUID) the answers for one vCPU: vendor and model that fit the
+/// profile, the PMU's leaves, its APIC ID. False if there is no room.
 bool shape_cpuid(abi::Cpuid& cpuid, const GuestCpu& cpu);
 
 }  // namespace vpmu::kvm

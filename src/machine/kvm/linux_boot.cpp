@@ -50,7 +50,8 @@ void write_page_tables(soft::Memory& memory) {
   for (std::uint64_t n = 0; n < directories; ++n) {
     const std::uint64_t directory = page_tables_at + (2 + n) * page;
     put(page_tables_at + page + n * 8, directory | present_write);
-    for (std::uint64_t i = 0; i < entries; ++i) put(directory + i * 8, ((n * entries + i) << 21) | present_write | large);
+    for (std::uint64_t i = 0; i < entries; ++i)
+      put(directory + i * 8, ((n * entries + i) << 21) | present_write | large);
   }
 }
 
@@ -116,8 +117,7 @@ std::expected<LoadedLinux, std::string> load_linux(soft::Memory& memory, const L
   memory.write(boot_params_at, &params, sizeof params);
   write_page_tables(memory);
   write_gdt(memory);
-  return LoadedLinux{
-      .entry = elf->entry, .boot_params = boot_params_at, .page_tables = page_tables_at, .gdt = gdt_at};
+  return LoadedLinux{.entry = elf->entry, .boot_params = boot_params_at, .page_tables = page_tables_at, .gdt = gdt_at};
 }
 
 }  // namespace vpmu::kvm

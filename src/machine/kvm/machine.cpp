@@ -75,8 +75,8 @@ std::string Machine::load(std::span<const std::uint8_t> image) {
   if (!vm) return vm.error();
   vm_ = std::move(*vm);
   if (vm_->pmu_error() != 0) {
-    warnings_.push_back(fmt::format("KVM's own PMU cannot be switched off ({}): it may answer RDPMC",
-                                    std::strerror(vm_->pmu_error())));
+    warnings_.push_back(
+        fmt::format("KVM's own PMU cannot be switched off ({}): it may answer RDPMC", std::strerror(vm_->pmu_error())));
   }
   const VcpuOptions options{.profile = options_.profile,
                             .policy = options_.policy,

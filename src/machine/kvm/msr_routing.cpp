@@ -68,8 +68,8 @@ int route_msrs(int vm, Vendor vendor) {
   std::size_t n = 0;
   for (const MsrRange& range : msr_ranges(vendor)) {
     kvm_msr_filter_range& to = filter.ranges[n++];
-    to.flags =
-        KVM_MSR_FILTER_READ | (range.access == MsrRange::Access::read ? 0U : static_cast<unsigned>(KVM_MSR_FILTER_WRITE));
+    to.flags = KVM_MSR_FILTER_READ |
+               (range.access == MsrRange::Access::read ? 0U : static_cast<unsigned>(KVM_MSR_FILTER_WRITE));
     to.nmsrs = range.count;
     to.base = range.first;
     to.bitmap = denied.data();

@@ -75,10 +75,8 @@ std::string Vcpu::create(const VcpuOptions& options) {
   constexpr std::uint64_t kilo = 1000;
   tsc_hz_ = static_cast<std::uint64_t>(tsc_khz) * kilo;
   abi::Cpuid cpuid = vm_.supported_cpuid();
-  const GuestCpu cpu{.profile = options.profile,
-                     .apic_id = id_,
-                     .cpus = options.cpus,
-                     .tsc_khz = static_cast<std::uint32_t>(tsc_khz)};
+  const GuestCpu cpu{
+      .profile = options.profile, .apic_id = id_, .cpus = options.cpus, .tsc_khz = static_cast<std::uint32_t>(tsc_khz)};
   if (!shape_cpuid(cpuid, cpu)) return "KVM: no room for the CPUID of a vCPU";
   if (::ioctl(fd_.get(), abi::set_cpuid2, &cpuid) < 0) return failed("cannot set CPUID");
   return "";

@@ -42,11 +42,11 @@ std::expected<Descriptor, std::string> open_kvm() {
     int capability;
     const char* name;
   };
-  for (const Need& need : {Need{KVM_CAP_IRQCHIP, "interrupt controller"}, Need{KVM_CAP_PIT2, "8254"},
-                           Need{KVM_CAP_X86_USER_SPACE_MSR, "MSR exits (Linux 5.10)"},
-                           Need{KVM_CAP_X86_MSR_FILTER, "MSR filters (Linux 5.10)"},
-                           Need{KVM_CAP_IMMEDIATE_EXIT, "immediate exit"}, Need{KVM_CAP_SIGNAL_MSI, "MSI"},
-                           Need{KVM_CAP_USER_NMI, "NMI"}}) {
+  for (const Need& need :
+       {Need{KVM_CAP_IRQCHIP, "interrupt controller"}, Need{KVM_CAP_PIT2, "8254"},
+        Need{KVM_CAP_X86_USER_SPACE_MSR, "MSR exits (Linux 5.10)"},
+        Need{KVM_CAP_X86_MSR_FILTER, "MSR filters (Linux 5.10)"}, Need{KVM_CAP_IMMEDIATE_EXIT, "immediate exit"},
+        Need{KVM_CAP_SIGNAL_MSI, "MSI"}, Need{KVM_CAP_USER_NMI, "NMI"}}) {
     if (::ioctl(kvm.get(), KVM_CHECK_EXTENSION, need.capability) <= 0) {
       return std::unexpected{fmt::format("this KVM has no {}: use a newer kernel", need.name)};
     }

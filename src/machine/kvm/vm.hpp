@@ -38,8 +38,8 @@ std::expected<Descriptor, std::string> open_kvm();
 
 class Vm {
  public:
-  /// With an in-kernel interrupt controller and 8254, KVM's own virtual PMU off, and PMU MSRs exiting. `memory` outlives
-  /// it.
+  /// With an in-kernel interrupt controller and 8254, KVM's own virtual PMU off, and PMU MSRs exiting. `memory`
+  /// outlives it.
   static std::expected<std::unique_ptr<Vm>, std::string> create(soft::Memory& memory, Vendor vendor);
 
   [[nodiscard]] int fd() const { return vm_.get(); }
