@@ -19,6 +19,7 @@ namespace {
 
 struct Options {
   std::string trace;
+  std::string backing = "emulated";
   std::vector<std::string> policies;
   std::string profile;
   std::string platform;
@@ -37,7 +38,14 @@ lab::ReplayOptions checked(const Options& options) {
   lab::ReplayOptions replay;
   constexpr std::size_t max_policies = 16;
   if (options.policies.size() > max_policies) throw UseError{fmt::format("more than {} policies", max_policies)};
-  for (const std::string& text : options.policies) {
+  const bool mediated = options.backing == "mediated";
+  if (mediated) replay.backing = lab::ReplayOptions::Backing::mediated;
+  std::vector<std::string> policies = options.policies;
+  if (policies.empty()) {
+    policies = mediated ? std::vector<std::string>{"best,switch=write", "best,switch=elide", "best,switch=ownership"}
+                        : std::vector<std::string>{"before-s0", "best"};
+  }
+  for (const std::string& text : policies) {
     const auto policy = lab::parse_policy(text);
     if (!policy) throw UseError{policy.error()};
     replay.policies.push_back({text, *policy});
@@ -85,7 +93,6 @@ void run(const Options& options) {
 
 void add_replay(CLI::App& app, ExitStatus& status) {
   auto options = std::make_shared<Options>();
-  options->policies = {"before-s0", "best"};
   CLI::App* command =
       app.add_subcommand("replay", "Replay the PMU accesses of a recorded guest, and show what each policy would cost");
   command
@@ -95,8 +102,13 @@ void add_replay(CLI::App& app, ExitStatus& status) {
   command
       ->add_option("--policy", options->policies,
                    "May be repeated. Presets: " + lab::policy_names() + "; keys: " + lab::policy_keys())
-      ->option_text("PRESET[,KEY=VALUE...] [before-s0 and best]")
+      ->option_text("PRESET[,KEY=VALUE...] [before-s0 and best; mediated: best with each switch=]")
       ->allow_extra_args(false);
+  command
+      ->add_option("--backing", options->backing,
+                   "emulated: on events of the host; mediated: on its counters, switched at each VM exit")
+      ->check(CLI::IsMember({"emulated", "mediated"}))
+      ->capture_default_str();
   command
       ->add_option("--profile", options->profile,
                    "The guest's PMU. Names: " + lab::profile_names() + "; keys: " + lab::profile_keys())

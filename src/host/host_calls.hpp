@@ -23,6 +23,19 @@ struct HostCallCounts {
 
   [[nodiscard]] std::uint64_t system_calls() const { return open + close + set_period + enable + disable + read; }
   friend bool operator==(const HostCallCounts&, const HostCallCounts&) = default;
+  HostCallCounts& operator+=(const HostCallCounts& more) {
+    open += more.open;
+    close += more.close;
+    set_period += more.set_period;
+    enable += more.enable;
+    disable += more.disable;
+    read += more.read;
+    peek += more.peek;
+    signals += more.signals;
+    live_set_period += more.live_set_period;
+    live_read += more.live_read;
+    return *this;
+  }
 };
 
 }  // namespace vpmu

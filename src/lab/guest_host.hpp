@@ -5,9 +5,11 @@
 #include <memory>
 
 #include "host/model/hardware.hpp"
-#include "lab/guest_run.hpp"
+#include "host/model/platform.hpp"
+#include "lab/host_use.hpp"
 #include "vpmu/backing.hpp"
 #include "vpmu/msr.hpp"
+#include "vpmu/profile.hpp"
 
 namespace vpmu::lab {
 
@@ -33,12 +35,16 @@ class GuestHost {
 
   /// Modelled cost of all that the backing did so far, picoseconds.
   [[nodiscard]] virtual std::uint64_t cost_picoseconds() const = 0;
-  virtual void report(GuestResult& result) const = 0;
+  [[nodiscard]] virtual HostUse use() const = 0;
 };
 
+/// Whether counts of the host's events can be read without a call.
+enum class FreeReads : std::uint8_t { no, yes };
+
 /// Events of a modelled perf, for emulated mode.
-std::unique_ptr<GuestHost> make_emulated_host(const GuestOptions& options);
-/// A CPU whose PMU is the one that the guest's profile describes, for mediated mode.
-std::unique_ptr<GuestHost> make_mediated_host(const GuestOptions& options);
+std::unique_ptr<GuestHost> make_emulated_host(const Profile& guest, const model::Platform& platform, FreeReads reads);
+/// A CPU with this PMU, for mediated mode: why_not_mediated(host, guest) must be a null pointer.
+std::unique_ptr<GuestHost> make_mediated_host(const Profile& host, const Profile& guest,
+                                              const model::Platform& platform);
 
 }  // namespace vpmu::lab

@@ -7,9 +7,9 @@ namespace {
 
 class EmulatedHost final : public GuestHost {
  public:
-  explicit EmulatedHost(const GuestOptions& options)
-      : hardware_{model::host_for(options.profile)},
-        perf_{hardware_, {.free_reads = options.free_reads, .taken = 0}, options.platform},
+  EmulatedHost(const Profile& guest, const model::Platform& platform, FreeReads reads)
+      : hardware_{model::host_for(guest)},
+        perf_{hardware_, {.free_reads = reads == FreeReads::yes, .taken = 0}, platform},
         backing_{perf_} {}
 
   [[nodiscard]] Backing& backing() override { return backing_; }
@@ -18,7 +18,9 @@ class EmulatedHost final : public GuestHost {
     return perf_.advance(activity, ring) != 0;
   }
   [[nodiscard]] std::uint64_t cost_picoseconds() const override { return perf_.cost_picoseconds(); }
-  void report(GuestResult& result) const override { result.host_calls = perf_.calls(); }
+  [[nodiscard]] HostUse use() const override {
+    return {.calls = perf_.calls(), .hardware = {}, .cost_ps = cost_picoseconds()};
+  }
 
  private:
   model::HardwarePmu hardware_;
@@ -28,8 +30,8 @@ class EmulatedHost final : public GuestHost {
 
 }  // namespace
 
-std::unique_ptr<GuestHost> make_emulated_host(const GuestOptions& options) {
-  return std::make_unique<EmulatedHost>(options);
+std::unique_ptr<GuestHost> make_emulated_host(const Profile& guest, const model::Platform& platform, FreeReads reads) {
+  return std::make_unique<EmulatedHost>(guest, platform, reads);
 }
 
 }  // namespace vpmu::lab

@@ -8,12 +8,8 @@ namespace {
 
 class MediatedHost final : public GuestHost {
  public:
-  explicit MediatedHost(const GuestOptions& options)
-      : guest_{options.profile},
-        prices_{options.platform},
-        cpu_{model::svm_host(options.profile)},
-        port_{cpu_},
-        backing_{port_, cpu_.pmu().profile()} {}
+  MediatedHost(const Profile& host, const Profile& guest, const model::Platform& platform)
+      : guest_{guest}, prices_{platform}, cpu_{host}, port_{cpu_}, backing_{port_, host} {}
 
   [[nodiscard]] Backing& backing() override { return backing_; }
   [[nodiscard]] model::HardwarePmu& hardware() override { return cpu_.pmu(); }
@@ -25,9 +21,11 @@ class MediatedHost final : public GuestHost {
   void vm_entry() override {
     port_.vm_entry();
     at_entry_ = accesses();
+    in_guest_ = true;
   }
   void vm_exit() override {
-    by_guest_ += accesses() - at_entry_;
+    if (in_guest_) by_guest_ += accesses() - at_entry_;
+    in_guest_ = false;
     port_.vm_exit();
   }
   [[nodiscard]] bool passes(Msr msr) const override { return passes_through(guest_, port_.pass(), msr); }
@@ -38,14 +36,16 @@ class MediatedHost final : public GuestHost {
     accesses.wrmsr += port_.counts().lvtpc_writes;  // as in x2APIC mode
     return prices_.picoseconds(accesses);
   }
-  void report(GuestResult& result) const override {
-    result.hardware = {.by_switch = by_switch(), .by_guest = by_guest_, .others = port_.counts()};
+  [[nodiscard]] HostUse use() const override {
+    return {.calls = {},
+            .hardware = {.by_switch = by_switch(), .by_guest = by_guest(), .others = port_.counts()},
+            .cost_ps = cost_picoseconds()};
   }
 
  private:
   [[nodiscard]] const model::AccessCounts& accesses() const { return cpu_.pmu().accesses(); }
-  /// Right while the guest has done nothing since the last VM entry.
-  [[nodiscard]] model::AccessCounts by_switch() const { return accesses() - by_guest_; }
+  [[nodiscard]] model::AccessCounts by_switch() const { return (in_guest_ ? at_entry_ : accesses()) - by_guest_; }
+  [[nodiscard]] model::AccessCounts by_guest() const { return accesses() - by_switch(); }
 
   Profile guest_;
   model::Prices prices_;
@@ -53,13 +53,15 @@ class MediatedHost final : public GuestHost {
   model::HardwarePort port_;
   MediatedBacking<model::HardwarePort> backing_;
   model::AccessCounts at_entry_;
-  model::AccessCounts by_guest_;
+  model::AccessCounts by_guest_;  // up to the last VM exit
+  bool in_guest_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<GuestHost> make_mediated_host(const GuestOptions& options) {
-  return std::make_unique<MediatedHost>(options);
+std::unique_ptr<GuestHost> make_mediated_host(const Profile& host, const Profile& guest,
+                                              const model::Platform& platform) {
+  return std::make_unique<MediatedHost>(host, guest, platform);
 }
 
 }  // namespace vpmu::lab

@@ -19,12 +19,19 @@ std::string counter_name(CounterId counter) {
   return fmt::format("{} {}", counter.is_fixed() ? "fixed" : "gp", counter.number());
 }
 
+std::unique_ptr<GuestHost> make_host(const GuestOptions& options) {
+  if (options.pmu == GuestOptions::Pmu::mediated) {
+    return make_mediated_host(model::svm_host(options.profile), options.profile, options.platform);
+  }
+  return make_emulated_host(options.profile, options.platform, options.free_reads ? FreeReads::yes : FreeReads::no);
+}
+
 class VirtualPort final : public GuestPort {
  public:
   explicit VirtualPort(const GuestOptions& options)
       : options_{options},
         prices_{options.platform},
-        host_{options.pmu == GuestOptions::Pmu::mediated ? make_mediated_host(options) : make_emulated_host(options)},
+        host_{make_host(options)},
         hardware_{host_->hardware()},
         pmu_{options.profile, host_->backing(), options.policy} {
     pmu_.set_filter(options.filter);
@@ -32,9 +39,11 @@ class VirtualPort final : public GuestPort {
 
   void attach(soft::Machine& machine) override { machine_ = &machine; }
   void report(GuestResult& result) const override {
-    host_->report(result);
+    const HostUse use = host_->use();
+    result.host_calls = use.calls;
+    result.hardware = use.hardware;
     constexpr std::uint64_t picoseconds = 1000;
-    result.host_ns = host_->cost_picoseconds() / picoseconds;
+    result.host_ns = use.cost_ps / picoseconds;
     result.emulated_instructions = retired_;
     for (std::uint32_t slot = 0; slot < max_counters; ++slot) {
       if (failed_[slot] != Health::idle) {

@@ -11,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "host/host_calls.hpp"
-#include "host/model/hardware_port.hpp"
 #include "host/model/platform.hpp"
+#include "lab/host_use.hpp"
 #include "machine/soft/machine.hpp"
 #include "vpmu/event_filter.hpp"
 #include "vpmu/health.hpp"
@@ -42,13 +41,6 @@ struct GuestOptions {
   const EventFilter* filter = nullptr;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(char)> output;
-};
-
-/// What became of the hardware's PMU registers in mediated mode.
-struct HardwareUse {
-  model::AccessCounts by_switch;  // the hypervisor's, between VM exits and VM entries
-  model::AccessCounts by_guest;   // the guest's own, without a VM exit
-  model::SwitchCounts others;
 };
 
 /// What a run did. All of it but the wall-clock figures, which the caller adds, is the same on each run and machine.

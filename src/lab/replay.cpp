@@ -8,15 +8,13 @@
 
 #include "arch/registers.hpp"
 #include "host/model/cost.hpp"
-#include "host/model/hardware.hpp"
-#include "host/model/perf.hpp"
 #include "lab/replay_exit.hpp"
+#include "lab/replay_lane.hpp"
 #include "lab/replay_work.hpp"
 #include "lab/trace_event.hpp"
 #include "lab/trace_line.hpp"
 #include "lab/trace_profile.hpp"
-#include "vpmu/emulated_backing.hpp"
-#include "vpmu/virtual_pmu.hpp"
+#include "vpmu/mediated_backing.hpp"
 
 namespace vpmu::lab {
 namespace {
@@ -25,20 +23,8 @@ namespace {
 constexpr std::uint32_t hyperv_first = 0x40000000;
 constexpr std::uint32_t hyperv_last = 0x400001FF;
 
-/// One virtual PMU under one policy, on a host of its own.
-struct Lane {
-  Lane(const Profile& profile, const Policy& policy, const model::Platform& platform)
-      : hardware{model::host_for(profile)}, host{hardware, {}, platform}, pmu{profile, backing, policy} {}
-
-  model::HardwarePmu hardware;
-  model::PerfModel host;
-  EmulatedBacking backing{host};
-  VirtualPmu pmu;
-  std::uint64_t pmis = 0;
-};
-
 struct Vcpu {
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<ReplayLane>> lanes;
   bool running = false;
   bool exited = false;  // `exit` is that of the last kvm_exit
   bool kernel_seen = false;
@@ -49,20 +35,17 @@ struct Vcpu {
   ExitProgress exit;
 };
 
-void add(HostCallCounts& sum, const HostCallCounts& more) {
-  for (auto member : {&HostCallCounts::open, &HostCallCounts::close, &HostCallCounts::set_period,
-                      &HostCallCounts::enable, &HostCallCounts::disable, &HostCallCounts::read, &HostCallCounts::peek,
-                      &HostCallCounts::signals, &HostCallCounts::live_set_period, &HostCallCounts::live_read}) {
-    sum.*member += more.*member;
-  }
-}
-
 std::string excerpt(std::string_view text) {
   constexpr std::size_t limit = 60;
   std::string shown;
   for (const char c : text.substr(0, limit)) shown += c < ' ' || c > '~' ? '?' : c;
   if (text.size() > limit) shown += "...";
   return shown;
+}
+
+ReplayLane::Cause exit_cause(std::string_view reason, ExitKind kind) {
+  if (kind == ExitKind::rdpmc) return ReplayLane::Cause::rdpmc;
+  return is_msr_exit(reason) ? ReplayLane::Cause::msr : ReplayLane::Cause::other;
 }
 
 }  // namespace
@@ -75,6 +58,7 @@ class Replay::Engine {
               options_.mhz.value_or(options_.platform.tsc_mhz.value), options_.ipc},
         profile_{options_.profile.value_or(find_profile("intel-v2")->profile)} {
     result_.platform = options_.platform;
+    result_.backing = options_.backing;
     result_.core_mhz = options_.mhz.value_or(options_.platform.core_mhz.value);
     result_.ipc = options_.ipc;
     if (options_.profile) result_.profile_from = ReplayResult::ProfileFrom::option;
@@ -90,12 +74,12 @@ class Replay::Engine {
   Taken entry(const TraceLine& line);
   Taken exit(const TraceLine& line);
   Taken msr(const TraceLine& line);
-  void access(Vcpu& vcpu, const KvmMsr& msr);
+  Taken access(Vcpu& vcpu, const KvmMsr& msr);
   void cpuid(const KvmCpuid& cpuid);
   void set_profile(const Profile& profile, ReplayResult::ProfileFrom from);
   void add_lanes(Vcpu& vcpu) const;
   static void sched_out(Vcpu& vcpu, std::uint64_t now);
-  static void leave(Vcpu& vcpu);
+  static void leave(Vcpu& vcpu, ReplayLane::Cause cause);
   Vcpu* find(const TraceLine& line, std::optional<std::uint32_t> vcpu, bool create);
   static std::unexpected<std::string> bad_fields(const TraceLine& line) {
     return std::unexpected{fmt::format("fields of {} not understood: {}", line.event, excerpt(line.fields))};
@@ -108,7 +92,8 @@ class Replay::Engine {
   GuestWork work_;
   Profile profile_;
   TraceProfile seen_;
-  bool pmu_used_ = false;  // the profile stays from now on
+  bool pmu_used_ = false;           // the profile stays from now on
+  std::uint64_t exits_before_ = 0;  // PMU accesses before the profile was known; none of those passes through
   bool hyperv_ = false;
   std::optional<TraceTime::Unit> unit_;
   std::optional<std::uint64_t> first_ns_;
@@ -222,19 +207,19 @@ Vcpu* Replay::Engine::find(const TraceLine& line, std::optional<std::uint32_t> v
 void Replay::Engine::add_lanes(Vcpu& vcpu) const {
   vcpu.lanes.clear();
   for (const ReplayPolicy& policy : options_.policies) {
-    vcpu.lanes.push_back(std::make_unique<Lane>(profile_, policy.policy, options_.platform));
+    vcpu.lanes.push_back(std::make_unique<ReplayLane>(profile_, policy, options_));
   }
 }
 
-void Replay::Engine::leave(Vcpu& vcpu) {
+void Replay::Engine::leave(Vcpu& vcpu, ReplayLane::Cause cause) {
   vcpu.running = false;
-  for (const auto& lane : vcpu.lanes) lane->pmu.leave();
+  for (const auto& lane : vcpu.lanes) lane->exit(cause);
 }
 
 void Replay::Engine::sched_out(Vcpu& vcpu, std::uint64_t now) {
   vcpu.slice_ns = now;
   if (vcpu.running) return;
-  for (const auto& lane : vcpu.lanes) lane->pmu.sched_out();
+  for (const auto& lane : vcpu.lanes) lane->sched_out();
 }
 
 Replay::Engine::Taken Replay::Engine::entry(const TraceLine& line) {
@@ -245,7 +230,7 @@ Replay::Engine::Taken Replay::Engine::entry(const TraceLine& line) {
   ++result_.entries;
   if (vcpu->running) {
     ++result_.entries_without_exit;
-    leave(*vcpu);
+    leave(*vcpu, ReplayLane::Cause::other);
   }
   const std::uint32_t completed =
       vcpu->exited ? completed_instructions(vcpu->exit, entry->rip ? &*entry->rip : nullptr) : 0;
@@ -253,12 +238,7 @@ Replay::Engine::Taken Replay::Engine::entry(const TraceLine& line) {
   result_.retired += completed;
   const bool moved = vcpu->cpu != TraceLine::no_cpu && vcpu->cpu != line.cpu;
   if (moved || (now_ns_ > vcpu->slice_ns && now_ns_ - vcpu->slice_ns >= options_.slice_ns)) sched_out(*vcpu, now_ns_);
-  for (const auto& lane : vcpu->lanes) {
-    for (std::uint32_t i = 0; i < completed; ++i) {
-      lane->pmu.retire(EmulatedEvent::instruction, [cpl] { return cpl; });
-    }
-    if (lane->pmu.enter() == EntryAction::inject_pmi) ++lane->pmis;
-  }
+  for (const auto& lane : vcpu->lanes) lane->enter(completed, cpl);
   vcpu->cpu = line.cpu;
   vcpu->exited = false;
   vcpu->running = true;
@@ -291,10 +271,10 @@ Replay::Engine::Taken Replay::Engine::exit(const TraceLine& line) {
       // Before a kernel has mapped itself into the upper half, all that runs is a kernel.
       const model::Ring ring = high_half || !vcpu->kernel_seen ? model::Ring::kernel : model::Ring::user;
       const model::Activity activity = work_.between(vcpu->guest_ns, vcpu->guest_ns + ran);
-      for (const auto& lane : vcpu->lanes) lane->host.advance(activity, ring);
+      for (const auto& lane : vcpu->lanes) lane->run(activity, ring);
       vcpu->guest_ns += ran;
     }
-    leave(*vcpu);
+    leave(*vcpu, exit_cause(exit->reason, kind));
   }
   vcpu->exited = true;
   vcpu->exit = {.kind = kind, .exit_rip = exit->rip, .faulted = false, .emulated = 0};
@@ -310,11 +290,10 @@ Replay::Engine::Taken Replay::Engine::msr(const TraceLine& line) {
   if (vcpu == nullptr) return too_many_vcpus();
   vcpu->exit.faulted |= msr->fault;
   if (msr->write && msr->index >= hyperv_first && msr->index <= hyperv_last) hyperv_ = true;
-  access(*vcpu, *msr);
-  return {};
+  return access(*vcpu, *msr);
 }
 
-void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
+Replay::Engine::Taken Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
   const arch::Register reg = pmu_register(profile_, msr.index);
   const bool constant = is_shared_or_constant(reg);
   if (!pmu_used_ && !options_.profile) {
@@ -333,9 +312,15 @@ void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
   const bool pmc = !reg && !msr.write && !(hyperv_ && msr.index >= hyperv_first) && pmc_bit != arch::no_counter;
   if (!pmc && (!reg || reg.vendor() != profile_.vendor)) {
     ++result_.other_msrs;
-    return;
+    return {};
   }
-  if (pmc || !constant) pmu_used_ = true;
+  if (!pmu_used_ && (pmc || !constant)) {
+    pmu_used_ = true;
+    const char* const why = why_not_mediated(mediated_host_of(profile_), profile_);
+    if (options_.backing == ReplayOptions::Backing::mediated && why != nullptr) {
+      return std::unexpected{fmt::format("mediated mode cannot serve this guest's PMU: {}", why)};
+    }
+  }
 
   RegisterUse& use = pmc ? registers_.of_rdpmc(CounterId::from_bit(pmc_bit)) : registers_.of(msr.index, reg);
   ++(msr.write ? use.writes : use.reads);
@@ -348,9 +333,9 @@ void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
     bool faulted = false;
     std::uint64_t value = 0;
     if (msr.write) {
-      faulted = !lane->pmu.write_msr(static_cast<Msr>(msr.index), pmu_part(reg, msr.value, profile_)).ok();
+      faulted = !lane->write_msr(static_cast<Msr>(msr.index), pmu_part(reg, msr.value, profile_)).ok();
     } else {
-      const auto read = pmc ? lane->pmu.read_pmc(msr.index) : lane->pmu.read_msr(static_cast<Msr>(msr.index));
+      const auto read = pmc ? lane->read_pmc(msr.index) : lane->read_msr(static_cast<Msr>(msr.index));
       faulted = !read.ok();
       value = read.value_or(0);
     }
@@ -363,6 +348,7 @@ void Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
   }
   if (msr.fault && !first_faulted) ++use.faulted_there;
   if (!msr.fault && first_faulted) ++use.faulted_here;
+  return {};
 }
 
 void Replay::Engine::cpuid(const KvmCpuid& cpuid) {
@@ -374,7 +360,10 @@ void Replay::Engine::set_profile(const Profile& profile, ReplayResult::ProfileFr
   result_.profile_from = from;
   if (profile == profile_) return;
   profile_ = profile;
-  for (const auto& vcpu : vcpus_) add_lanes(*vcpu);
+  for (const auto& vcpu : vcpus_) {
+    if (!vcpu->lanes.empty()) exits_before_ += vcpu->lanes.front()->pmu_exits();
+    add_lanes(*vcpu);
+  }
 }
 
 ReplayResult Replay::Engine::result() const {
@@ -383,21 +372,22 @@ ReplayResult Replay::Engine::result() const {
   result.vcpus = vcpus_.size();
   result.registers = registers_.sorted();
   for (const auto& vcpu : vcpus_) result.guest_ns += vcpu->guest_ns;
-  result.exits_ps = model::Prices{options_.platform}.exits(result.pmu_accesses());
   for (std::size_t i = 0; i < options_.policies.size(); ++i) {
     PolicyResult policy;
     policy.name = options_.policies[i].name;
     policy.policy = options_.policies[i].policy;
     for (const auto& vcpu : vcpus_) {
-      const Lane& lane = *vcpu->lanes[i];
-      add(policy.calls, lane.host.calls());
-      policy.cost_ps += lane.host.cost_picoseconds();
-      policy.pmis += lane.pmis;
+      const ReplayLane& lane = *vcpu->lanes[i];
+      policy.use += lane.use();
+      policy.pmu_exits += lane.pmu_exits();
+      policy.pmis += lane.pmis();
       for_each_counter(profile_.counters(), [&](CounterId counter) {
-        const Health health = lane.pmu.health(counter);
+        const Health health = lane.pmu().health(counter);
         if (health != Health::idle && health != Health::counting) ++policy.unhealthy;
       });
     }
+    policy.pmu_exits += exits_before_;
+    policy.exits_ps = model::Prices{options_.platform}.exits(policy.pmu_exits);
     result.policies.push_back(std::move(policy));
   }
   return result;

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "host/host_calls.hpp"
 #include "host/model/platform.hpp"
+#include "lab/host_use.hpp"
 #include "lab/replay_names.hpp"
 #include "lab/replay_registers.hpp"
 #include "vpmu/policy.hpp"
@@ -28,6 +28,7 @@ struct ReplayOptions {
   /// PMU register that the guest touches is AMD's).
   std::optional<Profile> profile;
   std::vector<ReplayPolicy> policies;
+  enum class Backing : std::uint8_t { emulated, mediated } backing = Backing::emulated;
   model::Platform platform = model::platforms().front();
   /// The guest's core and reference clock; without it, the platform's.
   std::optional<double> mhz;
@@ -40,8 +41,9 @@ struct ReplayOptions {
 struct PolicyResult {
   std::string name;
   Policy policy;
-  HostCallCounts calls;
-  std::uint64_t cost_ps = 0;  // modelled, picoseconds: the calls and the register accesses behind them
+  HostUse use;
+  std::uint64_t pmu_exits = 0;  // PMU accesses that took a VM exit
+  std::uint64_t exits_ps = 0;   // modelled time of those, picoseconds
   std::uint64_t pmis = 0;
   std::uint64_t unhealthy = 0;  // counters that the host could not count at the end
 };
@@ -51,6 +53,7 @@ struct ReplayResult {
   std::string trace;
   Profile profile;
   enum class ProfileFrom : std::uint8_t { option, cpuid, registers, fallback } profile_from = ProfileFrom::fallback;
+  ReplayOptions::Backing backing = ReplayOptions::Backing::emulated;
   model::Platform platform;
   double core_mhz = 0;  // of the guest
   double ipc = 1.0;
@@ -78,8 +81,6 @@ struct ReplayResult {
   std::uint64_t differing_answers = 0;  // reads on which two policies disagree
 
   [[nodiscard]] std::uint64_t pmu_accesses() const;
-  /// Modelled time of the VM exits that PMU accesses took, picoseconds: the same under every policy.
-  std::uint64_t exits_ps = 0;
 };
 
 /// One replay. Memory does not grow with the trace.

@@ -90,6 +90,8 @@ ExitKind exit_kind(std::string_view reason) {
   return ExitKind::memory;
 }
 
+bool is_msr_exit(std::string_view reason) { return starts(reason, "msr"); }
+
 std::uint32_t completed_instructions(const ExitProgress& exit, const std::uint64_t* entry_rip) {
   if (entry_rip == nullptr) {
     if (exit.faulted || exit.kind == ExitKind::asynchronous) return 0;

@@ -20,6 +20,9 @@ enum class ExitKind : std::uint8_t {
 /// The kind of a kvm_exit reason, as VMX and SVM tables name it, also in the small letters of Linux before 3.x.
 ExitKind exit_kind(std::string_view reason);
 
+/// Whether it is an access to an MSR.
+bool is_msr_exit(std::string_view reason);
+
 /// How many instructions the hypervisor completed between an exit and the next entry. Where the entry says its RIP,
 /// that decides: one that moved past a single instruction. Elsewhere the exit's kind does.
 struct ExitProgress {

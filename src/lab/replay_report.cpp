@@ -71,6 +71,29 @@ constexpr std::array rows{
     Row{"read", "read", &HostCallCounts::read},
 };
 
+struct AccessRow {
+  const char* name;
+  const char* key;
+  std::uint64_t model::AccessCounts::* member;
+};
+constexpr std::array access_rows{
+    AccessRow{"RDMSR", "rdmsr", &model::AccessCounts::rdmsr},
+    AccessRow{"WRMSR", "wrmsr", &model::AccessCounts::wrmsr},
+    AccessRow{"RDPMC", "rdpmc", &model::AccessCounts::rdpmc},
+};
+
+struct SwitchRow {
+  const char* name;
+  const char* key;
+  std::uint64_t model::SwitchCounts::* member;
+};
+constexpr std::array switch_rows{
+    SwitchRow{"LVTPC writes", "lvtpc_writes", &model::SwitchCounts::lvtpc_writes},
+    SwitchRow{"VM-entry fields (memory)", "vm_entry_fields", &model::SwitchCounts::entry_fields},
+    SwitchRow{"host perf calls", "host_perf_calls", &model::SwitchCounts::host_perf_calls},
+    SwitchRow{"intercept changes", "intercept_changes", &model::SwitchCounts::intercept_changes},
+};
+
 class Table {
  public:
   Table(Text& out, const ReplayResult& result) : out_{out}, result_{result} {
@@ -121,47 +144,67 @@ void registers(Text& out, const ReplayResult& result) {
   }
 }
 
-void policies(Text& out, const ReplayResult& result) {
-  Table table{out, result};
-  *out++ = '\n';
+void host_calls(Table& table) {
   table.row("Asked of the host by policy", [](const PolicyResult& policy) { return policy.name; });
   for (const Row& row : rows) {
     table.row(std::string{"  "} + row.name,
-              [&row](const PolicyResult& policy) { return grouped(policy.calls.*row.member); });
+              [&row](const PolicyResult& policy) { return grouped(policy.use.calls.*row.member); });
   }
-  table.row("  calls in all", [](const PolicyResult& policy) { return grouped(policy.calls.system_calls()); });
-  table.row("  free reads (no call)", [](const PolicyResult& policy) { return grouped(policy.calls.peek); });
-  table.row("  overflow signals", [](const PolicyResult& policy) { return grouped(policy.calls.signals); });
+  table.row("  calls in all", [](const PolicyResult& policy) { return grouped(policy.use.calls.system_calls()); });
+  table.row("  free reads (no call)", [](const PolicyResult& policy) { return grouped(policy.use.calls.peek); });
+  table.row("  overflow signals", [](const PolicyResult& policy) { return grouped(policy.use.calls.signals); });
+}
+
+void hardware_accesses(Table& table) {
+  table.row("Switching the hardware by policy", [](const PolicyResult& policy) { return policy.name; });
+  for (const AccessRow& row : access_rows) {
+    table.row(std::string{"  "} + row.name,
+              [&row](const PolicyResult& policy) { return grouped(policy.use.hardware.by_switch.*row.member); });
+  }
+  for (const SwitchRow& row : switch_rows) {
+    table.row(std::string{"  "} + row.name,
+              [&row](const PolicyResult& policy) { return grouped(policy.use.hardware.others.*row.member); });
+  }
+  table.row("PMU accesses that exit", [](const PolicyResult& policy) { return grouped(policy.pmu_exits); });
+  table.row("  that pass through",
+            [](const PolicyResult& policy) { return grouped(policy.use.hardware.by_guest.total()); });
+}
+
+void policies(Text& out, const ReplayResult& result) {
+  Table table{out, result};
+  *out++ = '\n';
+  const bool mediated = result.backing == ReplayOptions::Backing::mediated;
+  mediated ? hardware_accesses(table) : host_calls(table);
 
   fmt::format_to(out, "\nModelled on platform {} (no measurement)\n", result.platform.name);
   table.row("  host's work, ms",
-            [](const PolicyResult& policy) { return fmt::format("{:.3f}", milliseconds(policy.cost_ps)); });
+            [](const PolicyResult& policy) { return fmt::format("{:.3f}", milliseconds(policy.use.cost_ps)); });
   const std::uint64_t accesses = result.pmu_accesses();
   if (accesses != 0) {
     table.row("  a PMU access, ns", [accesses](const PolicyResult& policy) {
-      return fmt::format("{:.0f}", static_cast<double>(policy.cost_ps) / 1000 / static_cast<double>(accesses));
+      return fmt::format("{:.0f}", static_cast<double>(policy.use.cost_ps) / 1000 / static_cast<double>(accesses));
     });
   }
   if (result.guest_ns != 0) {
     table.row("  of the guest's time, %", [&result](const PolicyResult& policy) {
-      return fmt::format("{:.3f}", percent(policy.cost_ps / 1000, result.guest_ns));
+      return fmt::format("{:.3f}", percent(policy.use.cost_ps / 1000, result.guest_ns));
     });
   }
-  if (result.policies.size() > 1 && result.policies.front().cost_ps != 0) {
+  if (result.policies.size() > 1 && result.policies.front().use.cost_ps != 0) {
     table.row("  against the first policy", [&result](const PolicyResult& policy) {
-      return policy.cost_ps == 0 || &policy == &result.policies.front()
+      return policy.use.cost_ps == 0 || &policy == &result.policies.front()
                  ? std::string{"-"}
-                 : fmt::format("{:.1f} x less", static_cast<double>(result.policies.front().cost_ps) /
-                                                    static_cast<double>(policy.cost_ps));
+                 : fmt::format("{:.1f} x less", static_cast<double>(result.policies.front().use.cost_ps) /
+                                                    static_cast<double>(policy.use.cost_ps));
     });
   }
   table.row("PMIs", [](const PolicyResult& policy) { return grouped(policy.pmis); });
+  table.row("VM exits of PMU accesses, ms",
+            [](const PolicyResult& policy) { return fmt::format("{:.3f}", milliseconds(policy.exits_ps)); });
   fmt::format_to(out,
-                 "The VM exits of these accesses come on top, alike for all: {:.3f} ms.\n"
                  "Guest at {:.0f} MHz, {:g} instructions a cycle; {} instructions completed at exits.\n"
                  "In the trace the guest acknowledged overflows {} times.\n",
-                 milliseconds(result.exits_ps), result.core_mhz, result.ipc, grouped(result.retired),
-                 grouped(result.acknowledged));
+                 result.core_mhz, result.ipc, grouped(result.retired), grouped(result.acknowledged));
 }
 
 void notes(Text& out, const ReplayResult& result) {
@@ -235,6 +278,7 @@ std::string replay_json(const ReplayResult& result) {
       {"version", profile.version},           {"gp_counters", profile.gp_counters},
       {"fixed_mask", profile.fixed_mask},     {"gp_width", profile.gp_width},
   };
+  json["backing"] = result.backing == ReplayOptions::Backing::mediated ? "mediated" : "emulated";
   json["events"] = counts(result.events);
   json["entries"] = result.entries;
   json["exits"] = counts(result.exits);
@@ -250,20 +294,27 @@ std::string replay_json(const ReplayResult& result) {
   json["acknowledged_overflows"] = result.acknowledged;
   json["other_msr_accesses"] = result.other_msrs;
   json["untraced_rdpmc"] = result.untraced_rdpmc;
-  json["model"] = {{"platform", result.platform.name},
-                   {"core_mhz", result.core_mhz},
-                   {"instructions_per_cycle", result.ipc},
-                   {"pmu_exits_ps", result.exits_ps}};
+  json["model"] = {
+      {"platform", result.platform.name}, {"core_mhz", result.core_mhz}, {"instructions_per_cycle", result.ipc}};
   Json& policies = json["policies"] = Json::array();
   for (const PolicyResult& policy : result.policies) {
     Json calls;
-    for (const Row& row : rows) calls[row.key] = policy.calls.*row.member;
-    calls["free_read"] = policy.calls.peek;
-    calls["signals"] = policy.calls.signals;
+    for (const Row& row : rows) calls[row.key] = policy.use.calls.*row.member;
+    calls["free_read"] = policy.use.calls.peek;
+    calls["signals"] = policy.use.calls.signals;
+    Json hardware;
+    for (const AccessRow& row : access_rows) {
+      hardware["by_switch"][row.key] = policy.use.hardware.by_switch.*row.member;
+      hardware["by_guest_without_exit"][row.key] = policy.use.hardware.by_guest.*row.member;
+    }
+    for (const SwitchRow& row : switch_rows) hardware[row.key] = policy.use.hardware.others.*row.member;
     policies.push_back({{"policy", policy.name},
                         {"settings", to_text(policy.policy)},
                         {"host_calls", calls},
-                        {"modelled_cost_ps", policy.cost_ps},
+                        {"hardware", hardware},
+                        {"modelled_cost_ps", policy.use.cost_ps},
+                        {"pmu_exits", policy.pmu_exits},
+                        {"modelled_pmu_exits_ps", policy.exits_ps},
                         {"pmis", policy.pmis},
                         {"counters_not_counted", policy.unhealthy}});
   }

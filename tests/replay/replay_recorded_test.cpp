@@ -123,8 +123,8 @@ TEST(RecordedGuest, gets_about_as_many_interrupts_as_recorded) {
 
 TEST(RecordedGuest, costs_less_with_each_step) {
   const auto& policies = recorded().policies;
-  EXPECT_GT(policies.front().cost_ps, policies.back().cost_ps);
-  EXPECT_GT(policies.front().calls.open, 5 * policies.back().calls.open);
+  EXPECT_GT(policies.front().use.cost_ps, policies.back().use.cost_ps);
+  EXPECT_GT(policies.front().use.calls.open, 5 * policies.back().use.calls.open);
 }
 
 TEST(RecordedGuest, is_reported_as_json_that_can_be_read_and_does_not_change) {

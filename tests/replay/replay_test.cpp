@@ -211,7 +211,7 @@ TEST(Replay, amd_registers_make_an_amd_guest) {
   EXPECT_EQ(result.profile_from, ReplayResult::ProfileFrom::registers);
   EXPECT_FALSE(result.profile.is_intel());
   EXPECT_EQ(result.pmu_accesses(), 3U);
-  EXPECT_EQ(result.policies.front().calls.open, 1U);
+  EXPECT_EQ(result.policies.front().use.calls.open, 1U);
 }
 
 TEST(Replay, each_policy_asks_its_own_way) {
@@ -220,10 +220,11 @@ TEST(Replay, each_policy_asks_its_own_way) {
   for (int i = 0; i < 50; ++i) trace.write(0x38F, 0).write(0x38F, 1);
   const ReplayResult result = replay(trace, options({"before-s0", "before-s1", "before-s2", "best"}));
   ASSERT_EQ(result.policies.size(), 4U);
-  EXPECT_EQ(result.policies[0].calls.open, 51U);
-  EXPECT_EQ(result.policies[1].calls.open, 1U);
-  EXPECT_EQ(result.policies[3].calls.open, 1U);
-  for (std::size_t i = 1; i < 4; ++i) EXPECT_LE(result.policies[i].cost_ps, result.policies[i - 1].cost_ps) << i;
+  EXPECT_EQ(result.policies[0].use.calls.open, 51U);
+  EXPECT_EQ(result.policies[1].use.calls.open, 1U);
+  EXPECT_EQ(result.policies[3].use.calls.open, 1U);
+  for (std::size_t i = 1; i < 4; ++i)
+    EXPECT_LE(result.policies[i].use.cost_ps, result.policies[i - 1].use.cost_ps) << i;
   EXPECT_EQ(result.differing_answers, 0U);
 }
 
@@ -231,8 +232,8 @@ TEST(Replay, a_halt_ends_the_time_slice) {
   TraceBuilder trace;
   trace.entry().write(0x186, count_cycles).write(0x38F, 1).write(0x38F, 0);
   trace.exit("hlt").skip(1).entry().exit("hlt").skip(1).entry();
-  EXPECT_EQ(replay(trace, options({"best"})).policies.front().calls.close, 1U);
-  EXPECT_EQ(replay(trace, options({"best,release=never"})).policies.front().calls.close, 0U);
+  EXPECT_EQ(replay(trace, options({"best"})).policies.front().use.calls.close, 1U);
+  EXPECT_EQ(replay(trace, options({"best,release=never"})).policies.front().use.calls.close, 0U);
 }
 
 TEST(Replay, a_switch_to_another_task_ends_the_time_slice) {
@@ -240,7 +241,7 @@ TEST(Replay, a_switch_to_another_task_ends_the_time_slice) {
   const char* const away = "sched_switch: prev_comm=vmm prev_pid=101 prev_state=R ==> next_comm=sh next_pid=7";
   trace.entry().write(0x186, count_cycles).write(0x38F, 1).write(0x38F, 0);
   trace.exit("interrupt").line(away).entry().exit("interrupt").line(away).entry();
-  EXPECT_EQ(replay(trace, options({"best"})).policies.front().calls.close, 1U);
+  EXPECT_EQ(replay(trace, options({"best"})).policies.front().use.calls.close, 1U);
 }
 
 TEST(Replay, each_thread_is_a_vcpu_also_where_two_vms_number_theirs_alike) {

@@ -33,6 +33,13 @@ struct SwitchCounts {
   std::uint64_t host_perf_calls = 0;
   std::uint64_t intercept_changes = 0;
   friend bool operator==(const SwitchCounts&, const SwitchCounts&) = default;
+  SwitchCounts& operator+=(const SwitchCounts& more) {
+    entry_fields += more.entry_fields;
+    lvtpc_writes += more.lvtpc_writes;
+    host_perf_calls += more.host_perf_calls;
+    intercept_changes += more.intercept_changes;
+    return *this;
+  }
 };
 
 /// One physical CPU: its PMU, LVTPC, and the PMIs on their way from one to the other.
