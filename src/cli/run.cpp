@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +48,8 @@ struct Options {
   std::optional<std::uint64_t> max_instructions;
   std::optional<double> timeout;
   std::uint64_t skid = 0;
-  std::string filter;
-  std::string json;
+  std::optional<std::string> filter;
+  std::optional<std::string> json;
 };
 
 std::atomic<bool> stop_requested{false};
@@ -60,15 +62,38 @@ void on_signal(int) {
 
 std::vector<std::uint8_t> read_file(const std::string& path) {
   struct stat status{};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    throw UseError{fmt::format("{} is not a regular file", path)};
-  }
+  if (::stat(path.c_str(), &status) != 0) throw UseError{fmt::format("cannot read {}: {}", path, std::strerror(errno))};
+  if (!S_ISREG(status.st_mode)) throw UseError{fmt::format("{} is not a regular file", path)};
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > largest_file) throw UseError{fmt::format("{} is larger than {} MiB", path, largest_file >> 20)};
   std::ifstream file{path, std::ios::binary};
-  if (!file) throw UseError{fmt::format("cannot read {}: does it exist?", path)};
-  if (static_cast<std::size_t>(status.st_size) > largest_file) {
-    throw UseError{fmt::format("{} is larger than {} MiB", path, largest_file >> 20)};
-  }
-  return {std::istreambuf_iterator<char>{file}, {}};
+  std::vector<std::uint8_t> bytes(size);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  if (!file) throw UseError{fmt::format("cannot read {}: {}", path, std::strerror(errno))};
+  return bytes;
+}
+
+/// Until the guest ends, signals only stop it: what it did is reported.
+void catch_signals() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  // A reader of the guest's output that goes away is an error of writing.
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+/// Writes what the guest says at the end of each line, so that a reader sees it in time.
+void write_output(char c) {
+  const bool written = std::putchar(c) != EOF && (c != '\n' || std::fflush(stdout) == 0);
+  if (!written) stop_requested.store(true, std::memory_order_relaxed);
+}
+
+/// Empty, or what is wrong with a time limit. (CLI11's own check takes NaN.)
+std::string check_seconds(const std::string& text) {
+  double seconds = 0;
+  const bool good = CLI::detail::lexical_cast(text, seconds) && std::isfinite(seconds) && seconds > 0;
+  return good ? "" : "a number of seconds above 0 is needed, not " + text;
 }
 
 /// Raises the stop flag when the time is over.
@@ -95,7 +120,7 @@ class Timeout {
   std::jthread thread_;  // last: it uses the above
 };
 
-ExitStatus status_of(const lab::GuestResult& result, bool timed_out) {
+ExitStatus status_of(const lab::GuestResult& result) {
   switch (result.stopped) {
     case soft::StopReason::guest_exit:
       return result.exit_value == 0 ? ExitStatus::success : ExitStatus::failed;
@@ -106,7 +131,7 @@ ExitStatus status_of(const lab::GuestResult& result, bool timed_out) {
     case soft::StopReason::instruction_limit:
       return limit_reached;
     case soft::StopReason::stopped:
-      return timed_out ? limit_reached : interrupted;
+      return result.out_of_time ? limit_reached : interrupted;
   }
   return guest_crashed;
 }
@@ -125,13 +150,6 @@ lab::GuestOptions::Pmu pmu_of(const Options& options) {
   return Pmu::mediated;
 }
 
-void stop_on_signals() {
-  struct sigaction action{};
-  action.sa_handler = on_signal;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
-
 ExitStatus status_of(KvmOutcome::Kind kind, bool timed_out) {
   switch (kind) {
     case KvmOutcome::Kind::passed:
@@ -147,17 +165,17 @@ ExitStatus status_of(KvmOutcome::Kind kind, bool timed_out) {
 }
 
 std::optional<EventFilter> read_filter(const Options& options) {
-  if (options.filter.empty()) return std::nullopt;
-  const auto text = read_file(options.filter);
+  if (!options.filter) return std::nullopt;
+  const auto text = read_file(*options.filter);
   const auto parsed =
       lab::parse_filter(options.profile.vendor, {reinterpret_cast<const char*>(text.data()), text.size()});
-  if (!parsed) throw UseError{fmt::format("{}: {}", options.filter, parsed.error())};
+  if (!parsed) throw UseError{fmt::format("{}: {}", *options.filter, parsed.error())};
   return *parsed;
 }
 
 std::optional<OutputFile> create_json(const Options& options) {
-  if (options.json.empty()) return std::nullopt;
-  auto created = OutputFile::create(options.json);
+  if (!options.json) return std::nullopt;
+  auto created = OutputFile::create(*options.json);
   if (!created) throw UseError{created.error()};
   return std::move(*created);
 }
@@ -173,8 +191,8 @@ ExitStatus run_kvm(const Options& options) {
   const std::vector<std::uint8_t> image = read_file(options.image);
   const std::vector<std::uint8_t> initrd =
       options.kvm.initrd.empty() ? std::vector<std::uint8_t>{} : read_file(options.kvm.initrd);
+  catch_signals();
   std::optional<OutputFile> json = create_json(options);
-  stop_on_signals();
   const Timeout timeout{options.timeout};
   const KvmOutcome outcome = run_on_kvm({.options = options.kvm,
                                          .image_name = options.image,
@@ -185,7 +203,8 @@ ExitStatus run_kvm(const Options& options) {
                                          .memory_mib = options.memory.value_or(0),
                                          .append = options.append,
                                          .filter = filter ? &*filter : nullptr,
-                                         .stop = stop_requested});
+                                         .stop = stop_requested,
+                                         .output = write_output});
   fmt::print(stderr, "{}", outcome.text);
   write_json(json, outcome.json);
   return status_of(outcome.kind, timeout.over() && signalled == 0);
@@ -207,25 +226,27 @@ ExitStatus run_soft(const Options& options) {
   const std::optional<EventFilter> filter = read_filter(options);
   if (filter) guest.filter = &*filter;
   const std::vector<std::uint8_t> image = read_file(options.image);
+  catch_signals();
   std::optional<OutputFile> json = create_json(options);
-  guest.output = [](char c) { std::putchar(c); };
+  guest.output = write_output;
   guest.stop = &stop_requested;
 
   lab::GuestRun machine{guest};
   if (const std::string error = machine.load(image); !error.empty()) {
     throw UseError{fmt::format("{}: {}", options.image, error)};
   }
-  stop_on_signals();
   const Timeout timeout{options.timeout};
   const auto began = std::chrono::steady_clock::now();
-  const lab::GuestResult result = machine.run();
+  lab::GuestResult result = machine.run();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw UseError{fmt::format("cannot write to standard output: {}", std::strerror(errno))};
+  }
+  result.out_of_time = timeout.over() && signalled == 0;
   const lab::WallFigures wall{.seconds = took.count()};
   fmt::print(stderr, "{}", lab::guest_text(guest, result, wall));
-  const bool timed_out = timeout.over() && signalled == 0;
   write_json(json, lab::guest_json(guest, result, wall));
-  return status_of(result, timed_out);
+  return status_of(result);
 }
 
 }  // namespace
@@ -255,13 +276,12 @@ void add_run(CLI::App& app, ExitStatus& status) {
                    "on the modelled hardware's own counters while the guest runs")
       ->check(CLI::IsMember({"emulated", "mediated"}))
       ->capture_default_str();
-  constexpr std::uint64_t most_memory = 4096;
-  command->add_option("--memory", options->memory, "Guest memory, MiB; without it 64, for Linux 256")
-      ->check(CLI::Range(std::uint64_t{2}, most_memory));
+  command->add_option("--memory", options->memory, "Guest memory, MiB, up to 3072; without it 64, for Linux 256")
+      ->check(CLI::Range(soft::Memory::min_mib, soft::Memory::max_mib));
   command->add_option("--append", options->append, "The guest's command line");
   command->add_option("--max-instructions", options->max_instructions, "Stop after that many instructions")
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0} >> 1));
-  command->add_option("--timeout", options->timeout, "Stop after that many seconds")->check(CLI::PositiveNumber);
+  command->add_option("--timeout", options->timeout, "Stop after that many seconds")->check(check_seconds);
   command->add_option("--skid", options->skid, "Instructions from an overflow to its PMI")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1000000}))
       ->capture_default_str();

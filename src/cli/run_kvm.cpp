@@ -222,7 +222,7 @@ KvmOutcome run_on_kvm(const KvmRun& run) {
   options.initrd = run.initrd;
   options.filter = run.filter;
   options.stop = &run.stop;
-  options.output = [](char character) { std::putchar(character); };
+  options.output = run.output;
   options.idle = [] { std::fflush(stdout); };
   if (is_linux) options.input = STDIN_FILENO;
 

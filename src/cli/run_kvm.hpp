@@ -36,6 +36,7 @@ struct KvmRun {
   std::string append;
   const EventFilter* filter;
   const std::atomic<bool>& stop;
+  void (*output)(char c);  // what the guest writes to its serial line
 };
 
 struct KvmOutcome {

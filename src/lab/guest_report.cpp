@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/options.hpp"
+#include "lab/post_mortem.hpp"
 
 namespace vpmu::lab {
 namespace {
@@ -88,11 +89,11 @@ std::string ending(const GuestResult& result) {
     case soft::StopReason::halted:
       return "the guest halted for ever: HLT, and nothing can wake it";
     case soft::StopReason::stuck:
-      return "the guest crashed: exceptions without end";
+      return "the guest crashed: exceptions, or iterations of one instruction, without end";
     case soft::StopReason::instruction_limit:
       return "the limit of instructions was reached";
     case soft::StopReason::stopped:
-      return "the run was stopped";
+      return result.out_of_time ? "the limit of time was reached" : "interrupted";
   }
   return "?";
 }
@@ -105,7 +106,7 @@ std::string guest_text(const GuestOptions& options, const GuestResult& result, c
   row("result", ending(result));
   for (const std::string& line : result.post_mortem) row("", line);
   for (const soft::UnknownInstruction& unknown : result.unknown) {
-    row("unknown", fmt::format("{}, {} times: #UD", unknown.text, unknown.times));
+    row("unknown", fmt::format("{} at {:#x}: #UD, {} in all", unknown.text, unknown.rip, unknown.times));
   }
   row("instructions", fmt::format("{}, of them {} by emulation", result.instructions, result.emulated_instructions));
   row("branches", fmt::format("{}", result.branches));

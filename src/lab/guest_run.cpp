@@ -1,8 +1,7 @@
 #include "lab/guest_run.hpp"
 
-#include <fmt/format.h>
-
 #include "lab/guest_port.hpp"
+#include "lab/post_mortem.hpp"
 #include "vpmu/mediated_backing.hpp"
 
 namespace vpmu::lab {
@@ -25,66 +24,7 @@ soft::MachineConfig machine_config(const GuestOptions& options) {
   return config;
 }
 
-std::string register_line(const soft::CpuState& cpu, std::initializer_list<std::pair<const char*, soft::Gpr>> list) {
-  std::string line;
-  for (const auto& [name, index] : list)
-    line += fmt::format("{}{} {:016x}", line.empty() ? "" : "  ", name, cpu.gpr[index]);
-  return line;
-}
-
-std::vector<std::string> post_mortem(soft::Machine& machine) {
-  const soft::CpuState& cpu = machine.cpu().state();
-  std::vector<std::string> lines{
-      fmt::format("rip {:016x}  cpl {}", cpu.rip, cpu.cpl),
-      register_line(cpu, {{"rax", soft::rax}, {"rbx", soft::rbx}, {"rcx", soft::rcx}, {"rdx", soft::rdx}}),
-      register_line(cpu, {{"rsi", soft::rsi}, {"rdi", soft::rdi}, {"rbp", soft::rbp}, {"rsp", soft::rsp}}),
-      register_line(cpu, {{"r8 ", soft::r8}, {"r9 ", soft::r9}, {"r10", soft::r10}, {"r11", soft::r11}}),
-      register_line(cpu, {{"r12", soft::r12}, {"r13", soft::r13}, {"r14", soft::r14}, {"r15", soft::r15}}),
-  };
-  std::string exits = "last exits, newest first:";
-  for (const soft::Exit& exit : machine.last_exits()) {
-    exits += fmt::format(" {}", exit_name(exit.reason));
-    if (exit.index != 0) exits += fmt::format(" {:#x}", exit.index);
-    exits += ',';
-  }
-  exits.back() = exits.back() == ',' ? '.' : exits.back();
-  lines.push_back(exits);
-  return lines;
-}
-
 }  // namespace
-
-const char* exit_name(soft::ExitReason reason) {
-  switch (reason) {
-    case soft::ExitReason::cpuid:
-      return "cpuid";
-    case soft::ExitReason::port:
-      return "port";
-    case soft::ExitReason::rdmsr:
-      return "rdmsr";
-    case soft::ExitReason::wrmsr:
-      return "wrmsr";
-    case soft::ExitReason::rdpmc:
-      return "rdpmc";
-    case soft::ExitReason::hlt:
-      return "hlt";
-    case soft::ExitReason::mmio:
-      return "mmio";
-    case soft::ExitReason::overflow:
-      return "overflow";
-    case soft::ExitReason::deadline:
-      return "timer";
-    case soft::ExitReason::instruction_limit:
-      return "limit";
-    case soft::ExitReason::shutdown:
-      return "shutdown";
-    case soft::ExitReason::stop:
-      return "stop";
-    case soft::ExitReason::stuck:
-      return "stuck";
-  }
-  return "?";
-}
 
 const char* why_not_mediated_run(const Profile& profile) { return why_not_mediated(model::svm_host(profile), profile); }
 

@@ -46,6 +46,7 @@ struct GuestOptions {
 /// What a run did. All of it but the wall-clock figures, which the caller adds, is the same on each run and machine.
 struct GuestResult {
   soft::StopReason stopped = soft::StopReason::stopped;
+  bool out_of_time = false;      // if stopped by the host: because of the caller's limit of time
   std::uint32_t exit_value = 0;  // what the guest wrote to port 0xF4
   std::uint64_t instructions = 0;
   std::uint64_t emulated_instructions = 0;  // of those, completed by the machine at an exit
@@ -62,12 +63,9 @@ struct GuestResult {
   /// Counters whose host events failed at some time, and the last reason.
   std::vector<std::pair<std::string, Health>> unhealthy;
   std::vector<soft::UnknownInstruction> unknown;
-  /// Of a guest that crashed or halted for ever: registers and last exits, a line each.
+  /// Of a guest that crashed or halted for ever: lines of post_mortem().
   std::vector<std::string> post_mortem;
 };
-
-/// Short name of an exit, as tables show it.
-const char* exit_name(soft::ExitReason reason);
 
 /// Why a guest of this profile can't run with Pmu::mediated, where the hardware has the guest's profile: see
 /// why_not_mediated().

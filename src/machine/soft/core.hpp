@@ -212,6 +212,7 @@ struct Core : CpuState {
   bool trap_pending = false;   ///< #DB of a single step.
   bool suppress_trap = false;  ///< INT n cleared TF itself: no #DB after it.
   bool is_shutdown = false;
+  std::optional<u8> last_vector;  ///< Handed to deliver().
   std::vector<UnknownInstruction> unknown;
 
   // Models: run only while a counter needs them, from cold.

@@ -61,6 +61,7 @@ void Cpu::stop() {
   core_->attention = true;
 }
 const CpuTotals& Cpu::totals() const { return core_->totals; }
+std::optional<u8> Cpu::last_vector() const { return core_->last_vector; }
 const std::vector<UnknownInstruction>& Cpu::unknown() const { return core_->unknown; }
 void Cpu::flush_predictor() { core_->predictor.reset(); }
 

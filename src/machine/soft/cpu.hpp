@@ -55,7 +55,7 @@ struct CpuOptions {
 
 /// An instruction that the interpreter does not know.
 struct UnknownInstruction {
-  std::string text;  ///< Mnemonic, bytes and address.
+  std::string text;  ///< Mnemonic and bytes.
   u64 rip = 0;
   u64 times = 0;
 };
@@ -108,6 +108,8 @@ class Cpu {
   void stop();
 
   [[nodiscard]] const CpuTotals& totals() const;
+  /// Of the exception or interrupt that was last delivered, or could not be.
+  [[nodiscard]] std::optional<u8> last_vector() const;
   [[nodiscard]] const std::vector<UnknownInstruction>& unknown() const;
   /// What MSR 0x49 bit 0 does.
   void flush_predictor();

@@ -25,6 +25,7 @@ u64 Core::pushed_flags(Cause cause) const {
 }
 
 void Core::deliver(u8 which, std::optional<u32> error, Cause cause) {
+  last_vector = which;
   bool is_exception = cause != Cause::external;
   if (which == vector::nmi && cause == Cause::external) {
     ++totals.nmis;

@@ -91,6 +91,12 @@ bool Machine::wait_for_interrupt() {
   return false;
 }
 
+void Machine::retired_by_emulation(u8 cpl) {
+  pmu_.retire(false, cpl);
+  // The CPU knows only of those that it retires itself.
+  if (config_.instruction_limit != ~u64{0}) cpu_.set_instruction_limit(--config_.instruction_limit);
+}
+
 StopReason Machine::run() {
   for (;;) {
     enter();
@@ -113,7 +119,7 @@ StopReason Machine::run() {
         const u8 cpl = cpu_.state().cpl;
         if (!exit.executed) {
           cpu_.advance_host_time(config_.exit_ticks);
-          if (cpu_.emulate()) pmu_.retire(false, cpl);
+          if (cpu_.emulate()) retired_by_emulation(cpl);
         }
         if (exit.reason == ExitReason::hlt) halted_ = true;
         break;

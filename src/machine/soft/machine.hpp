@@ -23,7 +23,7 @@ struct MachineConfig {
   u32 core_ratio = 6, tsc_ratio = 5;  ///< Core clock over TSC.
   /// TSC ticks from the exit of an instruction to the next entry, the PMU's own work apart.
   u64 exit_ticks = 1000;
-  u64 instruction_limit = ~u64{0};  ///< Of instructions that retire without an exit.
+  u64 instruction_limit = ~u64{0};  ///< Of all that retire, on the CPU or by emulation.
 };
 
 enum class StopReason : u8 {
@@ -75,6 +75,7 @@ class Machine final : private Environment {
 
   void enter();
   void apic_changed();
+  void retired_by_emulation(u8 cpl);
   [[nodiscard]] bool wait_for_interrupt();
   static CpuOptions cpu_options(const MachineConfig& config);
 

@@ -165,6 +165,7 @@ void write_information(Memory& memory, u64 at, std::string_view command_line) {
 LoadedImage load_multiboot(Memory& memory, std::span<const u8> image, std::string_view command_line) {
   const auto fail = [](std::string why) { return LoadedImage{.error = std::move(why), .entry = 0, .information = 0}; };
   if (command_line.size() > max_command_line) return fail("command line is longer than 4096 bytes");
+  if (image.empty()) return fail("image is empty");
   const auto header = find_header(image);
   if (!header) return fail("no multiboot header in the image's first 8192 bytes");
   if ((header->flags & 0xffff & ~understood) != 0)
