@@ -109,6 +109,8 @@ class Run : public testing::Test {
   TemporaryDirectory files_;
 };
 
+const char* const machines[]{"--pmu virtual", "--backing mediated --profile intel-v5", "--pmu physical"};
+
 std::string without_last_line(const std::string& text) { return text.substr(0, text.rfind('\n', text.size() - 2) + 1); }
 
 // --- Output ---
@@ -187,8 +189,8 @@ TEST_F(Run, ends_with_3_if_the_guest_halts_and_nothing_can_wake_it) {
   // A timer that fires, but is masked.
   const Code masked_timer = store(0xFEE000F0, 0x1FF) + store(0xFEE00320, 0x30020) + store(0xFEE00380, 1000);
   for (const Code& code : {halt, interrupts_on + halt, masked_timer + interrupts_on + halt}) {
-    for (const char* pmu : {"virtual", "physical"}) {
-      const CommandResult result = run_code(say("a") + code, std::string{"--pmu "} + pmu);
+    for (const std::string machine : machines) {
+      const CommandResult result = run_code(say("a") + code, machine);
       EXPECT_EQ(result.status, 3);
       EXPECT_EQ(result.out, "a");
       EXPECT_THAT(result.err, StartsWith("result        the guest halted for ever: HLT, and nothing can wake it\n"));
@@ -245,8 +247,8 @@ TEST_F(Run, ends_with_4_when_its_time_is_over) {
   };
   for (const auto& [what, code] : cases) {
     SCOPED_TRACE(what);
-    for (const char* pmu : {"virtual", "physical"}) {
-      const CommandResult result = run_code(code, std::string{"--timeout 0.2 --pmu "} + pmu);
+    for (const std::string machine : machines) {
+      const CommandResult result = run_code(code, "--timeout 0.2 " + machine);
       EXPECT_EQ(result.status, 4) << result.err;
       EXPECT_THAT(result.err, StartsWith("result        the limit of time was reached\n"));
     }
