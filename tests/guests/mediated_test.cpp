@@ -14,6 +14,7 @@ namespace {
 
 using test::CommandResult;
 using test::TemporaryDirectory;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr std::array profiles{"intel-v4", "intel-v5", "amd-v2"};
@@ -120,6 +121,23 @@ TEST(Mediated, an_event_filter_holds) {
       run_guest("counting", "--profile intel-v4 --backing mediated --append scale=5 --event-filter " + filter);
   EXPECT_EQ(result.status, 1) << result.err;
   EXPECT_THAT(result.out, HasSubstr("FAIL exact [counts]"));
+}
+
+TEST(Ring0, the_freestanding_core_counts_exactly_the_guest_region_by_real_instructions) {
+  for (const std::string profile : profiles) {
+    const CommandResult result = run_guest("ring0", "--pmu physical --profile " + profile);
+    EXPECT_EQ(result.status, 0) << profile << "\n" << result.out << result.err;
+    EXPECT_THAT(result.out, ContainsRegex("ring0: [1-9][0-9][0-9] checks passed, 0 failed, 0 unavailable\n$"));
+    for (const char* group : {"write", "elide", "ownership", "host", "guests", "interrupts", "own", "filter"}) {
+      EXPECT_THAT(result.out, ContainsRegex(std::string{"group "} + group + ": [1-9]")) << profile;
+    }
+  }
+}
+
+TEST(Ring0, says_why_where_it_cannot) {
+  EXPECT_THAT(run_guest("ring0", "--pmu physical --profile intel-v2").out,
+              HasSubstr("unavailable mediated: the host's perfmon is older than version 4"));
+  EXPECT_THAT(run_guest("ring0", "--profile intel-v4").out, HasSubstr("unavailable mediated: this machine is virtual"));
 }
 
 TEST(Mediated, other_profiles_are_refused_in_one_line_that_says_why) {
