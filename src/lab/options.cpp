@@ -13,18 +13,12 @@
 #include <span>
 #include <system_error>
 
+#include "lab/printable.hpp"
+
 namespace vpmu::lab {
 namespace {
 
 using Error = std::unexpected<std::string>;
-
-/// The user's own words, fit for a message of one line.
-std::string printable(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string result = "'";
-  for (const char c : text.substr(0, longest)) result += c >= ' ' && c <= '~' ? c : '?';
-  return result + (text.size() > longest ? "...'" : "'");
-}
 
 std::optional<std::uint64_t> number(std::string_view text, std::uint64_t max) {
   const int base = text.starts_with("0x") ? 16 : 10;
