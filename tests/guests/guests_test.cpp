@@ -51,6 +51,14 @@ TEST_P(Guest, passes_and_ran_checks_of_each_kind) {
   }
 }
 
+TEST_P(Guest, passes_on_the_processors_own_pmu_without_an_exit) {
+  const auto& [guest, profile] = GetParam();
+  const CommandResult result = run_guest(guest, profile, "scale=5", "--pmu physical");
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, ContainsRegex(guest + ": [1-9][0-9]* checks passed, 0 failed, [01] unavailable\n$"));
+  EXPECT_THAT(result.err, Not(ContainsRegex("\nexits .*(cpuid|port|rdmsr|wrmsr|rdpmc|mmio)")));
+}
+
 TEST_P(Guest, says_the_same_each_time) {
   const auto& [guest, profile] = GetParam();
   if (profile != "intel-v4" && profile != "amd-v2") GTEST_SKIP() << "two profiles are enough";
