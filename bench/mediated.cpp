@@ -11,6 +11,7 @@
 
 #include "host/model/cost.hpp"
 #include "host/model/hardware_port.hpp"
+#include "host/model/memory_hardware.hpp"
 #include "host/model/perf.hpp"
 #include "vpmu/emulated_backing.hpp"
 #include "vpmu/mediated_backing.hpp"
@@ -19,39 +20,10 @@
 namespace vpmu {
 namespace {
 
+using model::MemoryHardware;
+
 constexpr std::uint64_t both_rings = evtsel::user | evtsel::kernel;
 constexpr std::uint64_t counting_cycles = 0x3C | both_rings | evtsel::enable | evtsel::interrupt;
-
-/// Registers that are memory.
-class MemoryHardware {
- public:
-  std::uint64_t rdmsr(Msr msr) { return msrs_[index_of(msr) % msrs_.size()]; }
-  void wrmsr(Msr msr, std::uint64_t value) { msrs_[index_of(msr) % msrs_.size()] = value; }
-  std::uint64_t rdpmc(std::uint32_t ecx) {
-    return rdmsr((ecx & 0x40000000) != 0 ? ia32_fixed_ctr[ecx & 0xF] : ia32_a_pmc[ecx & 0xF]);
-  }
-  [[nodiscard]] std::uint64_t entry_global_ctrl() const { return entry_global_ctrl_; }
-  void set_entry_global_ctrl(std::uint64_t value) { entry_global_ctrl_ = value; }
-  [[nodiscard]] std::uint64_t host_debugctl() const { return 0; }
-  void set_entry_debugctl(std::uint64_t value) { entry_debugctl_ = value; }
-  void set_lvtpc(LvtpcOwner owner) { lvtpc_ = owner; }
-  bool take_guest_pmi() { return false; }
-  void leave_host_perf() { ++epoch_; }
-  void return_host_perf() { ++epoch_; }
-  [[nodiscard]] std::uint32_t current_cpu() const { return 0; }
-  [[nodiscard]] std::uint64_t owner_epoch(std::uint32_t /*cpu*/) const { return epoch_; }
-  void set_intercepts(const PassThrough& pass) { pass_ = pass; }
-
- private:
-  // From 0x186 to 0x4C8 no two indices that the switch uses are equal modulo this.
-  std::array<std::uint64_t, 0x400> msrs_{};
-  std::uint64_t entry_global_ctrl_ = 0;
-  std::uint64_t entry_debugctl_ = 0;
-  std::uint64_t epoch_ = 0;
-  LvtpcOwner lvtpc_ = LvtpcOwner::host;
-  PassThrough pass_{};
-};
-static_assert(Hardware<MemoryHardware>);
 
 /// How the guest uses its PMU.
 enum class Use : std::uint8_t { off, idle, one, all };

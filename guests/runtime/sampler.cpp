@@ -69,6 +69,7 @@ void Sampler::forget() {
   pmis_ = spurious_ = 0;
   running_ = true;
   durations_.clear();
+  lateness_.clear();
 }
 
 void Sampler::start() {
@@ -118,6 +119,7 @@ std::uint64_t Sampler::take_samples(std::uint64_t status, const InterruptFrame& 
     // What was counted since the overflow belongs to the next period.
     const std::uint64_t since = read_pmc(pmu().rdpmc_index(counter));
     pmu().write(counter, since - state.period);
+    lateness_.add(since);
     ++state.samples;
     ++taken;
     if (hook_ != nullptr) hook_(*this, counter, frame);

@@ -62,6 +62,8 @@ class Sampler {
   [[nodiscard]] std::uint64_t spurious() const { return spurious_; }
   /// How long the handler took, by the TSC.
   [[nodiscard]] const Distribution& durations() const { return durations_; }
+  /// Events that were counted from each overflow to the handler's look at the counter.
+  [[nodiscard]] const Distribution& lateness() const { return lateness_; }
 
   void handle(InterruptFrame& frame);
 
@@ -82,6 +84,7 @@ class Sampler {
   std::uint64_t spurious_ = 0;
   std::array<SampledCounter, max_counters> sampled_{};
   Distribution durations_;
+  Distribution lateness_;
 };
 
 /// The only one: handlers have no argument to find another by.

@@ -47,7 +47,8 @@ void sample_as_configured() {
   with.forget();
   with.add(counter, {.event = event, .rings = Rings::both}, period);
   with.open(wanted_way(), delivery);
-  const Task task{.workload = event == EventKind::branch_misses ? &unpredictable_workload
+  const Task task{.workload = option("load") == "cpuids"          ? &cpuids_workload
+                              : event == EventKind::branch_misses ? &unpredictable_workload
                               : event == EventKind::llc_misses || event == EventKind::llc_references
                                   ? &flushed_loads_workload
                                   : &mixed_workload,
@@ -70,6 +71,7 @@ void sample_as_configured() {
         name_of(event), period, name_of(wanted_way()), name_of(delivery), in_kernel ? "kernel" : "user",
         with.sampled(counter).samples, with.events(counter), elapsed);
   with.durations().print_figure("handler", "tsc");
+  with.lateness().print_figure("lateness", "events");
   with.close();
   unit.reset();
 }

@@ -1,7 +1,8 @@
 // Sampling: PMIs as NMI and by vector, handled as kernels do; samples and their addresses are exact.
 //
 // Options: only=user|kernel|late|configured; skid=N as the machine's; rip=0 checks no addresses; and for the configured
-// run event=NAME period=N samples=N delivery=nmi|vector way=global|streamlined|legacy ring=user|kernel.
+// run event=NAME period=N samples=N delivery=nmi|vector way=global|streamlined|legacy ring=user|kernel
+// load=cpuids.
 #include "runtime/checks.hpp"
 #include "runtime/options.hpp"
 #include "runtime/pmu.hpp"

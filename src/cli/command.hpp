@@ -25,6 +25,7 @@ class UseError : public std::runtime_error {
 /// Each adds its subcommand to `app`; run, it puts its exit status into `status`.
 void add_conform(CLI::App& app, ExitStatus& status);
 void add_info(CLI::App& app, ExitStatus& status);
+void add_lab(CLI::App& app, ExitStatus& status);
 void add_replay(CLI::App& app, ExitStatus& status);
 void add_run(CLI::App& app, ExitStatus& status);
 

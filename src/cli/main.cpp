@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   ExitStatus status = ExitStatus::success;
   vpmu::cli::add_conform(app, status);
   vpmu::cli::add_info(app, status);
+  vpmu::cli::add_lab(app, status);
   vpmu::cli::add_replay(app, status);
   vpmu::cli::add_run(app, status);
   try {

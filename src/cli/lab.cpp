@@ -1,0 +1,149 @@
+// vpmu lab: the published experiments, before and after.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/output_file.hpp"
+#include "host/model/platform.hpp"
+#include "lab/experiments/experiment.hpp"
+#include "lab/experiments/section_report.hpp"
+
+namespace vpmu::cli {
+namespace {
+
+constexpr auto interrupted = static_cast<ExitStatus>(130);
+
+struct Options {
+  std::vector<std::string> experiments;
+  std::string platform;
+  std::string json;
+  bool no_measure = false;
+  unsigned threads = 2;
+  unsigned ticks = 10'000;
+};
+
+std::atomic<bool> stop_requested{false};
+
+void on_signal(int) { stop_requested.store(true, std::memory_order_relaxed); }
+
+/// One line on standard error that says how far things are, if somebody is there to see it.
+class ProgressLine {
+ public:
+  void show(const std::string& what, unsigned done, unsigned of) {
+    if (!on_) return;
+    const std::scoped_lock lock{mutex_};
+    fmt::print(stderr, "\r{}: {} of {}\x1b[K", what, done, of);
+  }
+  void clear() const {
+    if (on_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  bool on_ = ::isatty(STDERR_FILENO) != 0;
+  std::mutex mutex_;
+};
+
+std::vector<const lab::Experiment*> chosen(const std::vector<std::string>& names) {
+  std::vector<const lab::Experiment*> list;
+  for (const lab::Experiment& experiment : lab::experiments()) {
+    if (names.empty()) list.push_back(&experiment);
+  }
+  for (const std::string& name : names) {
+    const lab::Experiment* experiment = lab::find_experiment(name);
+    if (experiment == nullptr) {
+      throw UseError{fmt::format("unknown experiment {}; there are: {}", name, lab::experiment_names())};
+    }
+    if (std::ranges::find(list, experiment) == list.end()) list.push_back(experiment);
+  }
+  return list;
+}
+
+std::optional<OutputFile> create(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  auto created = OutputFile::create(path);
+  if (!created) throw UseError{created.error()};
+  return std::move(*created);
+}
+
+void finish(std::optional<OutputFile>& file, const std::string& text) {
+  if (!file) return;
+  file->write(text);
+  if (const auto done = file->commit(); !done) throw UseError{done.error()};
+}
+
+ExitStatus run(const Options& options) {
+  const std::vector<const lab::Experiment*> experiments = chosen(options.experiments);
+  lab::LabOptions lab_options;
+  lab_options.threads = options.threads;
+  lab_options.ticks = options.ticks;
+  if (options.no_measure) lab_options.measure = lab::LabOptions::Measure::no;
+  if (!options.platform.empty()) {
+    const model::Platform* platform = model::find_platform(options.platform);
+    if (platform == nullptr) {
+      throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
+    }
+    lab_options.platform = *platform;
+  }
+  std::optional<OutputFile> json = create(options.json);
+
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  ProgressLine progress;
+  std::vector<lab::Section> sections;
+  try {
+    sections = lab::run_lab(
+        experiments, lab_options, stop_requested,
+        [&progress](const std::string& what, unsigned done, unsigned of) { progress.show(what, done, of); });
+  } catch (const lab::Interrupted&) {
+    progress.clear();
+    fmt::print(stderr, "vpmu: interrupted; nothing was written\n");
+    return interrupted;
+  } catch (const lab::LabError& error) {
+    progress.clear();
+    fmt::print(stderr, "vpmu: the lab failed: {}\n", error.what());
+    return ExitStatus::failed;
+  }
+  progress.clear();
+  finish(json, lab::sections_json(sections));
+  const lab::Colour colour = ::isatty(STDOUT_FILENO) != 0 ? lab::Colour::yes : lab::Colour::no;
+  for (const lab::Section& section : sections) fmt::print("{}", lab::section_text(section, colour));
+  return ExitStatus::success;
+}
+
+}  // namespace
+
+void add_lab(CLI::App& app, ExitStatus& status) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("lab", "Run the published experiments, before and after");
+  command->footer(
+      "Modelled figures are the same on each run and machine; measured ones are this machine's.\n"
+      "Exit status: 0, 1 a guest failed, 2 bad usage, 130 interrupted.");
+  command->add_option("experiment", options->experiments, "Of: " + lab::experiment_names() + "; without it, all");
+  command->add_option("--platform", options->platform,
+                      "Whose costs are modelled; without it, each publication's machine. vpmu info lists them");
+  command->add_option("--json", options->json, "Also write all figures to this file");
+  command->add_flag("--no-measure", options->no_measure, "Leave out what is measured on this machine");
+  constexpr unsigned most_threads = 256;
+  command->add_option("--threads", options->threads, "Guests at a time")
+      ->check(CLI::Range(1U, most_threads))
+      ->capture_default_str();
+  constexpr unsigned most_ticks = 1'000'000;
+  command->add_option("--ticks", options->ticks, "Ticks of the guest of experiment tick, for each T")
+      ->check(CLI::Range(1U, most_ticks))
+      ->capture_default_str();
+  command->callback([options, &status] { status = run(*options); });
+}
+
+}  // namespace vpmu::cli

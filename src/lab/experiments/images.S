@@ -1,0 +1,21 @@
+// Files of the build as data; the assembler is told the folder.
+    .section .rodata
+
+.macro included symbol, file
+    .balign 16
+    .global \symbol
+    .hidden \symbol
+\symbol:
+    .incbin "\file"
+    .global \symbol\()_end
+    .hidden \symbol\()_end
+\symbol\()_end:
+    .byte 0
+.endm
+
+    included vpmu_guest_exits, exits.elf
+    included vpmu_guest_multiplex, multiplex.elf
+    included vpmu_guest_sampling, sampling.elf
+    included vpmu_guest_tick, tick.elf
+
+    .section .note.GNU-stack, "", @progbits

@@ -1,0 +1,50 @@
+#include "lab/experiments/section.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace vpmu::lab {
+const char* name_of(Origin origin) {
+  switch (origin) {
+    case Origin::label:
+      return "label";
+    case Origin::modelled:
+      return "modelled";
+    case Origin::measured:
+      return "measured";
+    case Origin::published:
+      return "published";
+  }
+  return "?";
+}
+
+Cell percent_off(const Cell& value, const Cell& base) {
+  if (!value.number || !base.number || *base.number == 0) return {};
+  return (*value.number / *base.number - 1) * 100;
+}
+
+Cell times_less(const Cell& base, const Cell& value) {
+  if (!value.number || !base.number || *value.number == 0) return {};
+  return *base.number / *value.number;
+}
+
+std::string with_commas(double value, int decimals) {
+  const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
+  constexpr std::size_t group = 3;
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  std::string text;
+  if (value < 0 && digits.find_first_of("123456789") != std::string::npos) text += '-';
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i != 0 && i < point && (point - i) % group == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string cell_text(const Cell& cell, const Column& column) {
+  return cell.number ? with_commas(*cell.number, column.decimals) + column.suffix : cell.text;
+}
+
+}  // namespace vpmu::lab

@@ -1,0 +1,70 @@
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "lab/experiments/section_report.hpp"
+
+namespace vpmu::lab {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Cell& cell) {
+  if (cell.number) return *cell.number;
+  if (cell.text.empty()) return nullptr;
+  return cell.text;
+}
+
+Json json_of(const Table& table) {
+  Json rows = Json::array();
+  for (const auto& row : table.rows) {
+    Json entry = Json::object();
+    for (std::size_t c = 0; c < table.columns.size(); ++c) {
+      const Column& column = table.columns[c];
+      if (column.origin == Origin::label) {
+        entry[column.key] = json_of(row[c]);
+      } else if (!row[c].empty()) {
+        entry[name_of(column.origin)][column.key] = json_of(row[c]);
+      }
+    }
+    rows.push_back(std::move(entry));
+  }
+  return rows;
+}
+
+Json json_of(const Chart& chart) {
+  constexpr std::array<const char*, 3> shapes{"bars", "stacked", "lines"};
+  Json json = {{"key", chart.key},
+               {"title", chart.title},
+               {"shape", shapes[static_cast<std::size_t>(chart.shape)]},
+               {"logarithmic", chart.scale == Chart::Scale::logarithmic},
+               {"x", chart.x_title},
+               {"y", chart.y_title},
+               {"labels", chart.labels},
+               {"series", Json::array()}};
+  for (const Series& series : chart.series) {
+    Json values = Json::array();
+    for (const Cell& cell : series.values) values.push_back(json_of(cell));
+    json["series"].push_back({{"name", series.name}, {"origin", name_of(series.origin)}, {"values", values}});
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string sections_json(std::span<const Section> sections) {
+  Json json;
+  json["experiments"] = Json::object();
+  for (const Section& section : sections) {
+    Json& one = json["experiments"][section.key];
+    one["title"] = section.title;
+    one["summary"] = section.summary;
+    for (const Table& table : section.tables) one["tables"][table.key] = json_of(table);
+    one["notes"] = section.notes;
+    one["charts"] = Json::array();
+    for (const Chart& chart : section.charts) one["charts"].push_back(json_of(chart));
+  }
+  constexpr int indent = 1;
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace vpmu::lab
