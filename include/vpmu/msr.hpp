@@ -29,6 +29,12 @@ enum class Msr : std::uint32_t {
 
 constexpr std::uint32_t index_of(Msr msr) { return static_cast<std::uint32_t>(msr); }
 
+/// The name of a PMU's register as the manuals print it ("IA32_PERFEVTSEL3"), or "?" of any other MSR.
+struct RegisterName {
+  char text[32];
+};
+RegisterName register_name(Msr msr);
+
 /// A row of like registers at equal steps. operator[] names one; it does not check the range.
 struct MsrArray {
   std::uint32_t first;

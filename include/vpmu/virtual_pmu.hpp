@@ -13,6 +13,7 @@
 #include "vpmu/profile.hpp"
 #include "vpmu/register_file.hpp"
 #include "vpmu/result.hpp"
+#include "vpmu/snapshot.hpp"
 
 namespace vpmu {
 
@@ -76,6 +77,14 @@ class VirtualPmu {
   Status<Fault> host_write_msr(Msr msr, std::uint64_t value);
   /// host_write_msr() from another thread: checked now, effective at the next enter().
   Status<PostError> post_write(Msr msr, std::uint64_t value);
+
+  /// All of the guest's state, counts up to now, as bytes; posted writes take effect first. The guest goes on
+  /// undisturbed. Not between enter() and leave().
+  [[nodiscard]] Snapshot save();
+  /// Takes that state over, whatever host, policy or backing it comes from; or says why not, and changes nothing. What
+  /// this profile lacks must be 0. Posted writes are dropped.
+  Status<SnapshotError> restore(const Snapshot& snapshot) { return restore(snapshot.bytes.data(), Snapshot::size); }
+  Status<SnapshotError> restore(const std::uint8_t* bytes, std::size_t size);
 
   // --- The life of a vCPU ---
 
@@ -141,6 +150,7 @@ class VirtualPmu {
   void fold(CounterSet counters) { backing_.fold(registers_, counters); }
   void retire_slowly(EmulatedEvent event, std::uint32_t cpl);
   EntryAction enter_slowly();
+  void take_posted_writes();
   void serve_requests();
   bool take_pmi();
 

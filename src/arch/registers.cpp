@@ -193,3 +193,26 @@ RegisterRules rules_of(const Profile& profile) {
 }
 
 }  // namespace vpmu::arch
+
+namespace vpmu {
+
+RegisterName register_name(Msr msr) {
+  const arch::Register reg = arch::find_register(msr);
+  RegisterName name{"?"};
+  for (const arch::RegisterRow& row : arch::register_rows) {
+    if (row.kind != reg.kind) continue;
+    std::size_t length = 0;
+    for (const char* from = row.name; *from != '\0' && length + 3 < sizeof name.text; ++from) {
+      if (*from != 'n' || row.msrs.count == 1) {
+        name.text[length++] = *from;
+        continue;
+      }
+      if (reg.number >= 10) name.text[length++] = static_cast<char>('0' + reg.number / 10);
+      name.text[length++] = static_cast<char>('0' + reg.number % 10);
+    }
+    name.text[length] = '\0';
+  }
+  return name;
+}
+
+}  // namespace vpmu

@@ -322,7 +322,7 @@ Replay::Engine::Taken Replay::Engine::access(Vcpu& vcpu, const KvmMsr& msr) {
     }
   }
 
-  RegisterUse& use = pmc ? registers_.of_rdpmc(CounterId::from_bit(pmc_bit)) : registers_.of(msr.index, reg);
+  RegisterUse& use = pmc ? registers_.of_rdpmc(CounterId::from_bit(pmc_bit)) : registers_.of(msr.index);
   ++(msr.write ? use.writes : use.reads);
   const bool acknowledges =
       reg.kind == arch::RegisterKind::global_ovf_ctrl || reg.kind == arch::RegisterKind::amd_global_status_clr;

@@ -9,18 +9,6 @@ namespace {
 
 using arch::RegisterKind;
 
-std::string register_name(arch::Register reg) {
-  for (const arch::RegisterRow& row : arch::register_rows) {
-    if (row.kind != reg.kind || row.vendor != reg.vendor()) continue;
-    std::string name = row.name;
-    if (row.msrs.count > 1) {
-      if (const auto n = name.rfind('n'); n != std::string::npos) name.replace(n, 1, std::to_string(reg.number));
-    }
-    return name;
-  }
-  return "?";
-}
-
 }  // namespace
 
 arch::Register pmu_register(const Profile& profile, std::uint32_t index) {
@@ -48,8 +36,8 @@ RegisterUse& RegisterUses::at(std::uint64_t key, Name&& name) {
   return uses_[place->second];
 }
 
-RegisterUse& RegisterUses::of(std::uint32_t index, arch::Register reg) {
-  return at(index, [reg] { return register_name(reg); });
+RegisterUse& RegisterUses::of(std::uint32_t index) {
+  return at(index, [index] { return std::string{register_name(Msr{index}).text}; });
 }
 
 RegisterUse& RegisterUses::of_rdpmc(CounterId counter) {

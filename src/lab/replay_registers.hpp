@@ -36,7 +36,7 @@ struct RegisterUse {
 
 class RegisterUses {
  public:
-  RegisterUse& of(std::uint32_t index, arch::Register reg);
+  RegisterUse& of(std::uint32_t index);
   RegisterUse& of_rdpmc(CounterId counter);
   /// The most frequent first, then by name.
   [[nodiscard]] std::vector<RegisterUse> sorted() const;

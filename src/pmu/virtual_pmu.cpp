@@ -294,12 +294,16 @@ void VirtualPmu::retire_slowly(EmulatedEvent event, std::uint32_t cpl) {
   registers_.count_emulated(counters);
 }
 
-EntryAction VirtualPmu::enter_slowly() {
+void VirtualPmu::take_posted_writes() {
   PostedWrite posted{};
   for (std::uint32_t i = 0; i < Mailbox::capacity && mailbox_.take(posted); ++i) {
     // It was checked when posted; a profile set since may refuse it, and then it concerns no register any more.
     static_cast<void>(host_write_msr(posted.msr, posted.value));
   }
+}
+
+EntryAction VirtualPmu::enter_slowly() {
+  take_posted_writes();
   if (registers_.pmi_pending_) backing_.before_pmi(registers_);
   bool pmi = take_pmi();
   serve_requests();
