@@ -1,9 +1,4 @@
-// What the real hosts of this system cost: each call, and one PMI of a guest under each policy.
-//
-// `pmi/...`: a guest samples with counter 0 while others stay resident; between entry and exit it spins until the
-// hint. Time is the VMM's alone, from the exit that finds the overflow to the entry behind the handler's last access;
-// `median_ns` is its median, `calls` and `signals` are per PMI, and `gain` is before-s0's median over this one's, in
-// the same run; `p10_ns` and `gain_p10` say the same of the tenth percentile, which a busy machine disturbs less.
+// What each call to the real hosts of this system costs. bench_emulated has what policies make of them.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -11,20 +6,12 @@
 #include <x86intrin.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <bit>
-#include <map>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "host/clock.hpp"
 #include "host/linux_perf.hpp"
-#include "vpmu/emulated_backing.hpp"
 #include "vpmu/event_select.hpp"
-#include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu {
 namespace {
@@ -213,185 +200,6 @@ VPMU_CALL_BENCHMARK(clock_thread_cpu_time);
 VPMU_CALL_BENCHMARK(clock_peek);
 VPMU_CALL_BENCHMARK(clock_entry_and_exit);
 VPMU_CALL_BENCHMARK(clock_recreate);
-
-// --- One PMI ---
-
-/// Longer than a tick of the host's scheduler, so that setting the software clock does not also set the processor's
-/// timer: in a VM that is an exit of its own, and not a cost of host events.
-constexpr std::uint64_t period_ns = 8000000;
-
-/// perf's software clock as a host.
-template <LinuxPerf::Reads reads>
-struct PerfSide {
-  static constexpr const char* name = reads == LinuxPerf::Reads::each ? "perf" : "perf_group";
-  LinuxPerf host{{.source = PerfSource::task_clock, .reads = reads}};
-  static constexpr std::uint64_t period = period_ns;
-  void entered() {}
-  void left() { host.guest_left(); }
-  [[nodiscard]] bool wants_exit() const { return host.hints().load(std::memory_order_relaxed) != 0; }
-};
-
-struct ClockSide {
-  static constexpr const char* name = "clock";
-  std::uint8_t kick = 0;
-  ClockHost host{{.tsc_hz = tsc_hz(), .kick = &kick}};
-  const std::uint64_t period = tsc_hz() / (1000000000 / period_ns);  // cycles
-  void entered() { host.guest_entered(); }
-  void left() {
-    std::atomic_ref{kick}.store(0, std::memory_order_relaxed);
-    host.guest_left();
-  }
-  [[nodiscard]] bool wants_exit() { return std::atomic_ref{kick}.load(std::memory_order_relaxed) != 0; }
-};
-
-template <class Side>
-class SampledGuest {
- public:
-  SampledGuest(const Policy& policy, std::uint32_t counters)
-      : backing_{side.host}, pmu_{find_profile("intel-v2")->profile, backing_, policy}, mask_{first_gp(counters)} {
-    for (std::uint32_t n = 0; n < counters; ++n) {
-      write(ia32_perfevtsel[n], cycles_code | both_rings | evtsel::enable | evtsel::interrupt);
-    }
-    write(ia32_pmc[0], reload());
-    write(Msr::ia32_perf_global_ctrl, mask_);
-    static_cast<void>(enter());
-  }
-
-  /// Runs the guest to its next PMI and handles that. TSC cycles that the VMM took, or 0 if the PMI never came.
-  std::uint64_t one_pmi() {
-    for (int exits = 0; exits < 100; ++exits) {
-      run_to_exit();
-      const std::uint64_t start = __rdtsc();
-      side.left();
-      pmu_.leave();
-      if (enter()) {
-        handle();
-        return __rdtsc() - start;
-      }
-    }
-    return 0;
-  }
-  [[nodiscard]] Health health() const { return pmu_.health(CounterId::gp(0)); }
-
-  Side side;
-
- private:
-  [[nodiscard]] std::uint32_t reload() const { return static_cast<std::uint32_t>(0 - side.period); }
-  void write(Msr msr, std::uint64_t value) { benchmark::DoNotOptimize(pmu_.write_msr(msr, value)); }
-
-  bool enter() {
-    const bool pmi = pmu_.enter() == EntryAction::inject_pmi;
-    side.entered();
-    return pmi;
-  }
-  void run_to_exit() {
-    const std::uint64_t limit = __rdtsc() + tsc_hz() / 10;
-    while (!side.wants_exit() && __rdtsc() < limit) _mm_pause();
-    ::syscall(SYS_getppid);  // KVM_RUN returns from the kernel too
-  }
-  void exit() {
-    side.left();
-    pmu_.leave();
-  }
-
-  /// A perfmon v2 handler: each access is an exit and an entry.
-  void handle() {
-    exit();
-    write(Msr::ia32_perf_global_ctrl, 0);
-    static_cast<void>(enter());
-    exit();
-    const std::uint64_t status = pmu_.read_msr(Msr::ia32_perf_global_status).value_or(0);
-    static_cast<void>(enter());
-    exit();
-    write(Msr::ia32_perf_global_ovf_ctrl, status);
-    static_cast<void>(enter());
-    exit();
-    benchmark::DoNotOptimize(pmu_.read_pmc(0));
-    static_cast<void>(enter());
-    exit();
-    write(ia32_pmc[0], reload());
-    static_cast<void>(enter());
-    exit();
-    write(Msr::ia32_perf_global_ctrl, mask_);
-    static_cast<void>(enter());
-  }
-
-  EmulatedBacking backing_;
-  VirtualPmu pmu_;
-  CounterSet mask_;
-};
-
-struct Times {
-  double median = 0;
-  double p10 = 0;
-};
-
-/// Those of before-s0, by host and number of counters.
-std::map<std::pair<std::string, std::uint32_t>, Times>& before() {
-  static std::map<std::pair<std::string, std::uint32_t>, Times> times;
-  return times;
-}
-
-template <class Side>
-void pmi(benchmark::State& state, const NamedPolicy& policy, std::uint32_t counters) {
-  SampledGuest<Side> guest{policy.policy, counters};
-  if (guest.health() != Health::counting) {
-    state.SkipWithError(describe(guest.health()));
-    return;
-  }
-  for (int warm_up = 0; warm_up < 20; ++warm_up) static_cast<void>(guest.one_pmi());
-  std::vector<std::uint64_t> samples;
-  samples.reserve(static_cast<std::size_t>(state.max_iterations));
-  guest.side.host.reset_calls();
-  for (auto _ : state) {
-    const std::uint64_t took = guest.one_pmi();
-    if (took == 0) {
-      state.SkipWithError("no PMI came");
-      return;
-    }
-    samples.push_back(took);
-    state.SetIterationTime(ns_of(took) * 1e-9);
-  }
-  std::sort(samples.begin(), samples.end());
-  const Times times{ns_of(samples[samples.size() / 2]), ns_of(samples[samples.size() / 10])};
-  const auto per_pmi = [&](std::uint64_t n) {
-    return benchmark::Counter(static_cast<double>(n) / static_cast<double>(samples.size()));
-  };
-  const HostCallCounts calls = guest.side.host.calls();
-  state.counters["median_ns"] = times.median;
-  state.counters["p10_ns"] = times.p10;
-  state.counters["calls"] = per_pmi(guest.side.host.system_calls());
-  state.counters["opens"] = per_pmi(calls.open);
-  state.counters["signals"] = per_pmi(calls.signals);
-  // The group is a way to read less: it is measured against the plain events.
-  const std::string_view plain = std::string_view{Side::name}.substr(0, std::string_view{Side::name}.find('_'));
-  Times& first = before()[{std::string{plain}, counters}];
-  if (plain == Side::name && std::string_view{policy.name} == "before-s0") first = times;
-  state.counters["gain"] = first.median / times.median;
-  state.counters["gain_p10"] = first.p10 / times.p10;
-}
-
-template <class Side>
-void register_pmi() {
-  constexpr std::array names{"before-s0", "before-s1", "before-s2", "best"};
-  for (const std::uint32_t counters : {1U, 4U, 8U}) {
-    for (const char* name : names) {
-      const NamedPolicy& policy = *find_policy(name);
-      const std::string title = std::string{"pmi/"} + Side::name + "/" + std::to_string(counters) + "/" + policy.name;
-      benchmark::RegisterBenchmark(title.c_str(),
-                                   [&policy, counters](benchmark::State& state) { pmi<Side>(state, policy, counters); })
-          ->UseManualTime()
-          ->Iterations(300);
-    }
-  }
-}
-
-const bool registered = [] {
-  register_pmi<PerfSide<LinuxPerf::Reads::each>>();
-  register_pmi<PerfSide<LinuxPerf::Reads::group>>();
-  register_pmi<ClockSide>();
-  return true;
-}();
 
 }  // namespace
 }  // namespace vpmu
