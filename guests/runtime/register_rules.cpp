@@ -175,7 +175,7 @@ std::uint64_t RegisterRule::stored(std::uint64_t value) const {
 }
 
 RegisterRule register_rule(const Profile& profile, Msr msr) {
-  if (!is_pmu_register(msr)) return {};
+  if (!is_pmu_register(msr) || is_other_register(msr)) return {};
   if (is_amd_register(msr) == profile.is_intel()) return absent;
   return profile.is_intel() ? intel_rule(profile, msr) : amd_rule(profile, msr);
 }

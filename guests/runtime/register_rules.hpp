@@ -57,11 +57,16 @@ inline constexpr MsrArray pmu_registers[] = {
     {index_of(Msr::amd_perf_cntr_global_status), 1, 4},
 };
 
+/// MSR_FSB_FREQ and MSR_PLATFORM_INFO (SDM volume 4) lie in the row of IA32_PMC, beyond the counters of any processor.
+constexpr bool is_other_register(Msr msr) { return msr == Msr{0xCD} || msr == Msr{0xCE}; }
+
 /// Calls visit(Msr) for each of them.
 template <class Visit>
 void for_each_pmu_register(Visit&& visit) {
   for (const MsrArray& row : pmu_registers) {
-    for (std::uint32_t n = 0; n < row.count; ++n) visit(row[n]);
+    for (std::uint32_t n = 0; n < row.count; ++n) {
+      if (!is_other_register(row[n])) visit(row[n]);
+    }
   }
 }
 

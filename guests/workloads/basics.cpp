@@ -5,6 +5,7 @@
 #include "runtime/checks.hpp"
 #include "runtime/local_apic.hpp"
 #include "runtime/machine.hpp"
+#include "runtime/options.hpp"
 #include "runtime/pmi.hpp"
 #include "runtime/probe.hpp"
 #include "runtime/processor.hpp"
@@ -94,7 +95,8 @@ void check_pmi() {
   const CounterId counter = CounterId::from_bit(static_cast<std::uint32_t>(std::countr_zero(able)));
   pmi_tally() = {};
   route_pmis(Delivery::nmi, count_pmi);
-  unit.program(counter, {.event = event, .rings = Rings::kernel, .interrupt = Interrupt::on});
+  const bool by_ring = event == EventKind::instructions || option("cycle_rings", 1) != 0;
+  unit.program(counter, {.event = event, .rings = by_ring ? Rings::kernel : Rings::both, .interrupt = Interrupt::on});
   unit.arm(counter, 1000);
   unit.start(counter.mask());
   constexpr std::uint64_t patience = 20;

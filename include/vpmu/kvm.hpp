@@ -59,7 +59,7 @@ void find_rdpmc(std::span<const std::uint8_t> code, CodeSize size, std::uint64_t
 
 /// Those of an ELF64 image's executable sections, or of its executable segments if it states no sections. `linear` and
 /// physical addresses are those of the image (p_vaddr, p_paddr). Empty if it is not a sound ELF64 image.
-std::vector<RdpmcSite> find_rdpmc(std::span<const std::uint8_t> elf);
+std::vector<RdpmcSite> find_rdpmc(std::span<const std::uint8_t> image);
 
 /// Rewrites the sites in guest memory, which begins at guest-physical 0, to RDMSR. Gives those rewritten: where memory
 /// does not hold an RDPMC, the site is left alone.

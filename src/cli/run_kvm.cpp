@@ -104,6 +104,7 @@ std::vector<std::pair<const char*, std::uint64_t>> pmu_figures(const kvm::VcpuPm
 
 std::vector<std::pair<const char*, std::uint64_t>> exit_figures(const kvm::VcpuResult& vcpu) {
   std::vector<std::pair<const char*, std::uint64_t>> list;
+  list.reserve(kvm::exit_kinds);
   for (std::size_t n = 0; n < kvm::exit_kinds; ++n) {
     list.emplace_back(kvm::name_of(static_cast<kvm::Exit>(n)), vcpu.exits[n]);
   }

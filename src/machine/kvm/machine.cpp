@@ -71,12 +71,11 @@ std::string Machine::load_image(std::span<const std::uint8_t> image,
 std::string Machine::load(std::span<const std::uint8_t> image) {
   std::function<void(kvm_sregs&, kvm_regs&)> first_state;
   if (std::string error = load_image(image, first_state); !error.empty()) return error;
-  auto vm = Vm::create(memory_, options_.profile.vendor);
+  auto vm = Vm::create(memory_, options_.profile.vendor, options_.host);
   if (!vm) return vm.error();
   vm_ = std::move(*vm);
-  if (vm_->pmu_error() != 0) {
-    warnings_.push_back(
-        fmt::format("KVM's own PMU cannot be switched off ({}): it may answer RDPMC", std::strerror(vm_->pmu_error())));
+  if (vm_->kvm_pmu() == KvmPmu::may_interfere) {
+    warnings_.emplace_back("KVM's own PMU cannot be switched off (Linux 5.18 can): it may answer RDPMC");
   }
   const VcpuOptions options{.profile = options_.profile,
                             .policy = options_.policy,

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "vpmu/kvm.hpp"
 
@@ -54,7 +55,29 @@ std::expected<Descriptor, std::string> open_kvm() {
   return kvm;
 }
 
-std::expected<std::unique_ptr<Vm>, std::string> Vm::create(soft::Memory& memory, Vendor vendor) {
+namespace {
+
+KvmPmu take_pmu_away(int kvm, int vm) {
+  if (disable_kvm_pmu(vm) == 0) return KvmPmu::off;
+  // A KVM without the capability gives guests a PMU all the same, unless it has none to give.
+  std::ifstream parameter{"/sys/module/kvm/parameters/enable_pmu"};
+  char enabled = 'Y';
+  parameter >> enabled;
+  const bool knows = ::ioctl(kvm, KVM_CHECK_EXTENSION, KVM_CAP_PMU_CAPABILITY) > 0;
+  return !knows && enabled == 'N' ? KvmPmu::off : KvmPmu::may_interfere;
+}
+
+/// A thread that polls for the end of a HLT runs, and the clock would count that as the guest's cycles. Where KVM knows
+/// no such capability (before Linux 5.8) they stay.
+void stop_halt_polling(int vm) {
+  kvm_enable_cap capability{};
+  capability.cap = KVM_CAP_HALT_POLL;
+  ::ioctl(vm, KVM_ENABLE_CAP, &capability);
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Vm>, std::string> Vm::create(soft::Memory& memory, Vendor vendor, HostKind host) {
   auto kvm = open_kvm();
   if (!kvm) return std::unexpected{kvm.error()};
   const auto fail = [](const char* what, int error) {
@@ -66,7 +89,8 @@ std::expected<std::unique_ptr<Vm>, std::string> Vm::create(soft::Memory& memory,
   const int fd = vm->vm_.get();
   if (fd < 0) return fail("cannot create a VM", errno);
 
-  vm->pmu_error_ = disable_kvm_pmu(fd);
+  vm->pmu_ = take_pmu_away(vm->kvm_.get(), fd);
+  if (host == HostKind::clock) stop_halt_polling(fd);
   if (const int error = route_msrs(fd, vendor); error != 0) return fail("cannot filter MSRs", error);
 
   // Intel without unrestricted guest: pages of KVM's own, above all memory.

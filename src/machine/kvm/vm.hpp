@@ -7,6 +7,7 @@
 #include <string>
 
 #include "machine/kvm/abi.hpp"
+#include "machine/kvm/guest_host.hpp"
 #include "machine/soft/memory.hpp"
 #include "vpmu/profile.hpp"
 
@@ -36,19 +37,21 @@ class Descriptor {
 /// Opens /dev/kvm, or says in one line why it cannot be used and what to do.
 std::expected<Descriptor, std::string> open_kvm();
 
+/// KVM's own virtual PMU beside ours.
+enum class KvmPmu : std::uint8_t { off, may_interfere };
+
 class Vm {
  public:
   /// With an in-kernel interrupt controller and 8254, KVM's own virtual PMU off, and PMU MSRs exiting. `memory`
   /// outlives it.
-  static std::expected<std::unique_ptr<Vm>, std::string> create(soft::Memory& memory, Vendor vendor);
+  static std::expected<std::unique_ptr<Vm>, std::string> create(soft::Memory& memory, Vendor vendor, HostKind host);
 
   [[nodiscard]] int fd() const { return vm_.get(); }
   /// Bytes of a vCPU's shared page (struct kvm_run and what follows).
   [[nodiscard]] std::size_t run_bytes() const { return run_bytes_; }
   /// What KVM supports.
   [[nodiscard]] const abi::Cpuid& supported_cpuid() const { return cpuid_; }
-  /// Why KVM's own PMU could not be switched off, or 0.
-  [[nodiscard]] int pmu_error() const { return pmu_error_; }
+  [[nodiscard]] KvmPmu kvm_pmu() const { return pmu_; }
   void set_irq(std::uint32_t line, bool level) const;
 
  private:
@@ -58,7 +61,7 @@ class Vm {
   Descriptor vm_;
   std::size_t run_bytes_ = 0;
   abi::Cpuid cpuid_;
-  int pmu_error_ = 0;
+  KvmPmu pmu_ = KvmPmu::off;
 };
 
 }  // namespace vpmu::kvm
