@@ -3,7 +3,7 @@
 add_library(vpmu_core_freestanding OBJECT
   src/arch/registers.cpp src/arch/profiles.cpp src/arch/cpuid.cpp
   src/pmu/virtual_pmu.cpp src/pmu/register_file.cpp src/pmu/event_filter.cpp src/pmu/policy.cpp
-  src/pmu/snapshot.cpp
+  src/pmu/snapshot.cpp src/pmu/explain.cpp
   src/pmu/descriptions.cpp
   src/backing/emulated.cpp src/backing/mediated.cpp src/backing/mediated_freestanding.cpp)
 set_target_properties(vpmu_core_freestanding PROPERTIES POSITION_INDEPENDENT_CODE OFF)

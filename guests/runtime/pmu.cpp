@@ -78,27 +78,6 @@ Profile amd_profile() {
   return profile;
 }
 
-/// The bit of CPUID.0AH:EBX (SDM volume 2, CPUID).
-std::uint32_t architectural_bit(EventKind event) {
-  switch (event) {
-    case EventKind::cycles:
-      return 0;
-    case EventKind::instructions:
-      return 1;
-    case EventKind::ref_cycles:
-      return 2;
-    case EventKind::llc_references:
-      return 3;
-    case EventKind::llc_misses:
-      return 4;
-    case EventKind::branches:
-      return 5;
-    case EventKind::branch_misses:
-      return 6;
-  }
-  return 31;
-}
-
 constexpr std::uint64_t fixed_nibble(const Setup& setup) {
   return (setup.rings != Rings::user ? fixed_ctrl::kernel : 0) | (setup.rings != Rings::kernel ? fixed_ctrl::user : 0) |
          (setup.interrupt == Interrupt::on ? fixed_ctrl::interrupt : 0);
@@ -155,9 +134,7 @@ bool Pmu::offers(EventKind event) const {
   if (!present() || arch::event_code(profile_.vendor, event) == 0 || option_lists("missing", name_of(event))) {
     return false;
   }
-  if (!is_intel()) return true;
-  const std::uint32_t bit = architectural_bit(event);
-  return bit < profile_.events_length && (profile_.events_unavailable >> bit & 1) == 0;
+  return arch::is_available(profile_, event);
 }
 
 Msr Pmu::selector(CounterId counter) const {

@@ -41,6 +41,12 @@ struct PmcAccess {
   bool cr0_pe = true;
 };
 
+/// What VirtualPmu::explain() says: one sentence for a person, without a full stop.
+struct Explanation {
+  bool counts;
+  const char* sentence;
+};
+
 /// A virtual PMU: register file, counters, overflow and interrupts of one vCPU.
 ///
 /// Place it anywhere; it allocates nothing, throws nothing, makes no system call of its own, and reaches the host only
@@ -129,6 +135,8 @@ class VirtualPmu {
   [[nodiscard]] const RegisterFile& registers() const { return registers_; }
   [[nodiscard]] bool pmi_pending() const { return registers_.pmi_pending_; }
   [[nodiscard]] Health health(CounterId counter) const { return backing_.health(counter); }
+  /// Why a counter counts, or stands still: the first reason on the way from its own control to the host.
+  [[nodiscard]] Explanation explain(CounterId counter) const;
 
  private:
   enum class Access : std::uint8_t { guest, host };

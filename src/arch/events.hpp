@@ -57,4 +57,16 @@ constexpr std::uint64_t event_code(Vendor vendor, EventKind kind) {
   return 0;
 }
 
+/// Whether CPUID says that the processor can count the event: CPUID.0AH:EBX has a bit for each of Intel's (SDM volume
+/// 2, CPUID). AMD's cannot say.
+constexpr bool is_available(const Profile& profile, EventKind kind) {
+  if (!profile.is_intel()) return true;
+  constexpr std::array by_bit{EventKind::cycles,         EventKind::instructions, EventKind::ref_cycles,
+                              EventKind::llc_references, EventKind::llc_misses,   EventKind::branches,
+                              EventKind::branch_misses};
+  std::uint32_t bit = 0;
+  while (by_bit[bit] != kind) ++bit;
+  return bit < profile.events_length && (profile.events_unavailable >> bit & 1) == 0;
+}
+
 }  // namespace vpmu::arch

@@ -1,11 +1,10 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <string>
 
 #include "host/model/cost.hpp"
 #include "lab/guest_host.hpp"
 #include "lab/guest_port.hpp"
+#include "lab/zero_reads.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu::lab {
@@ -14,10 +13,6 @@ namespace {
 constexpr std::uint64_t mega = 1'000'000;
 /// A host's time slice: 4 ms, that of a 250 Hz host.
 constexpr std::uint64_t slices_a_second = 250;
-
-std::string counter_name(CounterId counter) {
-  return fmt::format("{} {}", counter.is_fixed() ? "fixed" : "gp", counter.number());
-}
 
 std::unique_ptr<GuestHost> make_host(const GuestOptions& options) {
   if (options.pmu == GuestOptions::Pmu::mediated) {
@@ -45,6 +40,7 @@ class VirtualPort final : public GuestPort {
     constexpr std::uint64_t picoseconds = 1000;
     result.host_ns = use.cost_ps / picoseconds;
     result.emulated_instructions = retired_;
+    result.read_zero = zero_reads_.list();
     for (std::uint32_t slot = 0; slot < max_counters; ++slot) {
       if (failed_[slot] != Health::idle) {
         result.unhealthy.emplace_back(counter_name(CounterId::from_slot(slot)), failed_[slot]);
@@ -58,14 +54,18 @@ class VirtualPort final : public GuestPort {
   bool passes_rdpmc() override { return in_guest_ && host_->passes_rdpmc(); }
   std::optional<soft::u64> read_msr(soft::u32 index) override {
     const Msr msr{index};
-    return answer(in_guest_ ? hardware_.read_msr(msr) : pmu_.read_msr(msr));
+    const auto value = in_guest_ ? hardware_.read_msr(msr) : pmu_.read_msr(msr);
+    if (value.ok()) zero_reads_.read_msr(msr, *value);
+    return answer(value);
   }
   bool write_msr(soft::u32 index, soft::u64 value) override {
     const Msr msr{index};
     return (in_guest_ ? hardware_.write_msr(msr, value) : pmu_.write_msr(msr, value)).ok();
   }
   std::optional<soft::u64> read_pmc(soft::u32 ecx) override {
-    return answer(in_guest_ ? hardware_.read_pmc(ecx) : pmu_.read_pmc(ecx));
+    const auto value = in_guest_ ? hardware_.read_pmc(ecx) : pmu_.read_pmc(ecx);
+    if (value.ok()) zero_reads_.read_pmc(options_.profile, ecx, *value);
+    return answer(value);
   }
   soft::CpuidLeaf cpuid(soft::u32 leaf, soft::u32 subleaf, const soft::CpuidLeaf& base) override {
     return cpuid_of(options_.profile, leaf, subleaf, base);
@@ -88,6 +88,7 @@ class VirtualPort final : public GuestPort {
       const Health health = pmu_.health(counter);
       if (health != Health::counting) failed_[counter.slot()] = health;
     });
+    zero_reads_.entered(pmu_);
     host_->vm_entry();
     in_guest_ = true;
     return pmi;
@@ -138,6 +139,7 @@ class VirtualPort final : public GuestPort {
   std::uint64_t paid_ = 0;       // picoseconds of host work that the guest's clock has seen
   std::uint64_t retired_ = 0;
   std::array<Health, max_counters> failed_{};
+  ZeroReads zero_reads_;
 };
 
 }  // namespace

@@ -134,6 +134,7 @@ std::string guest_text(const GuestOptions& options, const GuestResult& result, c
       health += fmt::format("{}{}: {}", health.empty() ? "" : "; ", counter, describe(why));
     }
     row("health", health.empty() ? "all counters counted" : health);
+    for (const auto& [counter, why] : result.read_zero) row("read 0", fmt::format("{}: {}", counter, why));
   }
   row("wall", fmt::format("{:.2f} s, {:.0f} million instructions a second", wall.seconds, mips(result, wall)));
   return text;
@@ -166,6 +167,8 @@ std::string guest_json(const GuestOptions& options, const GuestResult& result, c
   json["modelled_host_ns"] = result.host_ns;
   json["health"] = nlohmann::ordered_json::object();
   for (const auto& [counter, why] : result.unhealthy) json["health"][counter] = describe(why);
+  json["read_zero"] = nlohmann::ordered_json::object();
+  for (const auto& [counter, why] : result.read_zero) json["read_zero"][counter] = why;
   json["unknown_instructions"] = nlohmann::ordered_json::array();
   for (const soft::UnknownInstruction& unknown : result.unknown) json["unknown_instructions"].push_back(unknown.text);
   json["wall"] = {{"seconds", wall.seconds}, {"million_instructions_a_second", mips(result, wall)}};

@@ -62,6 +62,9 @@ struct GuestResult {
   std::uint64_t host_ns = 0;  // modelled cost of the host's calls, or of the switch's register accesses
   /// Counters whose host events failed at some time, and the last reason.
   std::vector<std::pair<std::string, Health>> unhealthy;
+  /// Counters that the guest had on by their own control, read 0 in, and never anything else since; and why they stood
+  /// still.
+  std::vector<std::pair<std::string, std::string>> read_zero;
   std::vector<soft::UnknownInstruction> unknown;
   /// Of a guest that crashed or halted for ever: lines of post_mortem().
   std::vector<std::string> post_mortem;

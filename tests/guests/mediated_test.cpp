@@ -16,6 +16,7 @@ using test::CommandResult;
 using test::TemporaryDirectory;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr std::array profiles{"intel-v4", "intel-v5", "amd-v2"};
 constexpr std::array switches{"write", "elide", "ownership"};
@@ -110,6 +111,18 @@ TEST(Mediated, samples_come_as_late_as_the_machine_says) {
     const CommandResult result =
         run_guest("sampling", "--backing mediated --skid 3 --append 'only=user skid=3 scale=5' --profile " + profile);
     EXPECT_EQ(result.status, 0) << profile << "\n" << result.out;
+  }
+}
+
+TEST(ReadZero, is_explained_for_counters_that_the_guest_had_on) {
+  const TemporaryDirectory directory;
+  const std::string filter = directory.write("filter", R"({"action":"deny","events":["0xc0"],"fixed":[0]})");
+  for (const std::string backing : {"emulated", "mediated"}) {
+    const std::string common = "--profile intel-v4 --append 'scale=5 pmu=counting' --backing " + backing;
+    EXPECT_THAT(run_guest("exits", common + " --event-filter " + filter).err,
+                HasSubstr("read 0        gp 0: the event filter denies its event"))
+        << backing;
+    EXPECT_THAT(run_guest("exits", common).err, Not(HasSubstr("read 0"))) << backing;
   }
 }
 

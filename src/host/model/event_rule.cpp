@@ -5,36 +5,9 @@
 namespace vpmu::model {
 namespace {
 
-/// The bit of CPUID.0AH:EBX that stands for an architectural event (SDM volume 2, CPUID).
-constexpr std::uint32_t cpuid_bit(Event event) {
-  switch (event) {
-    case Event::cycles:
-      return 0;
-    case Event::instructions:
-      return 1;
-    case Event::ref_cycles:
-      return 2;
-    case Event::llc_references:
-      return 3;
-    case Event::llc_misses:
-      return 4;
-    case Event::branches:
-      return 5;
-    case Event::branch_misses:
-      return 6;
-  }
-  return 31;
-}
-
-bool available(const Profile& host, Event event) {
-  if (!host.is_intel()) return true;
-  const std::uint32_t bit = cpuid_bit(event);
-  return bit < host.events_length && (host.events_unavailable >> bit & 1) == 0;
-}
-
 const arch::EventCode* find_code(const Profile& host, std::uint64_t code) {
   for (const auto& known : arch::event_codes) {
-    if (known.vendor == host.vendor && known.select == code && available(host, known.kind)) return &known;
+    if (known.vendor == host.vendor && known.select == code && arch::is_available(host, known.kind)) return &known;
   }
   return nullptr;
 }
