@@ -239,16 +239,21 @@ TEST_F(Run, ends_with_4_when_its_time_is_over) {
                      store(0xFEE00380, 25000) + Code{0xFB, 0xF4, 0xEB, 0xFD};
   const Code acknowledge = store(0xFEE000B0, 0) + Code{0xCF};
   const Code retry{0xCF};  // iret, back to the same undefined instruction
+  // REP STOSD fills 64 MiB with JMPs to what follows; then through them: new code all the time.
+  const Code jumps =
+      Code{0xBF, 0, 0, 0, 2, 0xB9, 0, 0, 0, 1, 0xB8, 0xEB, 0, 0xEB, 0, 0xF3, 0xAB} + Code{0xB8, 0, 0, 0, 2, 0xFF, 0xE0};
   const std::pair<const char*, Code> cases[]{
       {"a loop", forever},
       {"exits", cpuid + Code{0xEB, 0xFC}},
       {"halts", with_handler(0x20, acknowledge, timer)},
       {"exceptions", with_handler(6, retry, undefined)},
+      {"iterations of one instruction", Code{0xB9} + little_endian(~0U) + Code{0xF3, 0xAA, 0xEB, 0xF7}},
+      {"new code", jumps},
   };
   for (const auto& [what, code] : cases) {
     SCOPED_TRACE(what);
     for (const std::string machine : machines) {
-      const CommandResult result = run_code(code, "--timeout 0.2 " + machine);
+      const CommandResult result = run_code(code, "--timeout 0.2 --memory 128 " + machine);
       EXPECT_EQ(result.status, 4) << result.err;
       EXPECT_THAT(result.err, StartsWith("result        the limit of time was reached\n"));
     }

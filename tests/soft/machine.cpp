@@ -87,6 +87,20 @@ TEST(SoftApic, RunsTheTimerOnceAndPeriodically) {
   EXPECT_EQ(apic.next_deadline(), 8000u);
 }
 
+TEST(SoftApic, StopsATimerThatTheTscCannotReach) {
+  constexpr u64 last = ~u64{0};
+  LocalApic apic = enabled_apic();
+  apic.write(LocalApic::divide, 0xb, 0);  // By 1.
+  apic.write(LocalApic::lvt_timer, 0x20040, 0);
+  apic.tick(last);
+  EXPECT_EQ(apic.pending_vector(), std::nullopt) << "it was never started";
+  apic.write(LocalApic::initial_count, 100, last - 5000);
+  EXPECT_EQ(apic.next_deadline(), last - 4000);
+  apic.tick(last - 10);
+  EXPECT_EQ(apic.pending_vector(), 0x40);
+  EXPECT_EQ(apic.next_deadline(), LocalApic::no_deadline);
+}
+
 TEST(SoftApic, FiresAtTheTscDeadline) {
   LocalApic apic = enabled_apic();
   EXPECT_TRUE(apic.write_msr(LocalApic::deadline_msr, 500, 0));

@@ -230,6 +230,8 @@ struct Core : CpuState {
   bool set_budget();  ///< False if an exit is due instead.
   void set_slow_mode();
   void update_tlb_choice();
+  /// Looked at between stretches, and at new code, of which a stretch can take long.
+  [[nodiscard]] bool stop_wanted() const { return stop_flag != nullptr && stop_flag->load(std::memory_order_relaxed); }
   [[nodiscard]] u64 stretch_instructions() const;
   [[nodiscard]] u64 stretch_cycles() const;
   [[nodiscard]] u64 stretch_branches() const;

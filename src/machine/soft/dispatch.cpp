@@ -481,7 +481,7 @@ leave_after:
 
 link0:
   c.rip = o->imm;
-  if (c.rem & Weight::guard) return nullptr;
+  if (c.rem & Weight::guard || c.stop_wanted()) return nullptr;
   {
     Block* const from = blk;
     const u64 key = c.chain_key;
@@ -495,7 +495,7 @@ link0:
   ENTER();
 link1:
   c.rip = o->next;
-  if (c.rem & Weight::guard) return nullptr;
+  if (c.rem & Weight::guard || c.stop_wanted()) return nullptr;
   {
     Block* const from = blk;
     const u64 key = c.chain_key;
@@ -508,7 +508,7 @@ link1:
   }
   ENTER();
 lookup:
-  if (c.rem & Weight::guard) return nullptr;
+  if (c.rem & Weight::guard || c.stop_wanted()) return nullptr;
   c.op = nullptr;
   blk = c.find_block();
   ENTER();

@@ -147,6 +147,9 @@ void LocalApic::send(u64 command, bool to_self) {
   if (mode == delivery_nmi) nmi_ = true;
 }
 
+/// A timer that would fire when the TSC has wrapped, which only a guest that set it so high meets, never does.
+u64 LocalApic::later(u64 time, u64 ticks) { return ticks < no_deadline - time ? time + ticks : no_deadline; }
+
 u64 LocalApic::period() const {
   const u32 code = (at(divide) & 3) | ((at(divide) >> 1) & 4);
   return (code == 7 ? 1 : u64{2} << code) * options_.timer_ratio;
@@ -166,13 +169,13 @@ void LocalApic::tick(u64 now) {
     }
     return;
   }
-  if (now < timer_next_) return;
+  if (timer_next_ == no_deadline || now < timer_next_) return;
   deliver(lvt_timer);
   if ((at(lvt_timer) & (1u << 17)) != 0) {
     const u64 length = period() * at(initial_count);
     // Missed periods coalesce, as in the IRR.
     const u64 missed = (now - timer_next_) / length;
-    timer_next_ += (missed + 1) * length;
+    timer_next_ = later(timer_next_, (missed + 1) * length);
   } else {
     timer_next_ = no_deadline;
   }
@@ -324,14 +327,14 @@ void LocalApic::write(u32 offset, u32 value, u64 now) {
     case initial_count:
       if (timer_in_deadline_mode()) return;
       at(initial_count) = value;
-      timer_next_ = value == 0 ? no_deadline : now + period() * value;
+      timer_next_ = value == 0 ? no_deadline : later(now, period() * value);
       return;
     case divide: {
       const u64 old_period = period();
       at(divide) = value;
       // The count that is left goes on at the new rate.
       if (timer_next_ != no_deadline && timer_next_ > now) {
-        timer_next_ = now + (timer_next_ - now + old_period - 1) / old_period * period();
+        timer_next_ = later(now, (timer_next_ - now + old_period - 1) / old_period * period());
       }
       return;
     }

@@ -88,6 +88,7 @@ class LocalApic {
   [[nodiscard]] bool software_enabled() const { return enabled() && (at(svr) & 0x100) != 0; }
   [[nodiscard]] int highest(u32 first) const;
   [[nodiscard]] u32 processor_priority() const;
+  static u64 later(u64 time, u64 ticks);
   [[nodiscard]] u64 period() const;  ///< Of the divided timer, in TSC ticks.
   [[nodiscard]] bool timer_in_deadline_mode() const { return ((at(lvt_timer) >> 17) & 3) == 2; }
   void request(u8 vector);

@@ -357,9 +357,7 @@ Exit Core::run() {
   for (;;) {
     if (is_shutdown) return finish(Exit{.reason = ExitReason::shutdown});
     if (exit) return finish(*exit);
-    if (stop_flag != nullptr && stop_flag->load(std::memory_order_relaxed)) {
-      return finish(Exit{.reason = ExitReason::stop});
-    }
+    if (stop_wanted()) return finish(Exit{.reason = ExitReason::stop});
     sync_if_ring_changed();
     if (!budget_set && !set_budget()) {
       if (overflowed) return finish(Exit{.reason = ExitReason::overflow});
