@@ -4,10 +4,10 @@
 #include <array>
 #include <cstdint>
 
-#include "backing/mediated_ring0.hpp"
 #include "runtime/pmu.hpp"
 #include "runtime/user_mode.hpp"
 #include "vpmu/mediated_backing.hpp"
+#include "vpmu/ring0_hardware.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu::guest {

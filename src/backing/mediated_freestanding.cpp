@@ -1,6 +1,6 @@
 // Mediated mode as ring 0 builds it: proof that it needs nothing from outside. Not part of the library.
-#include "backing/mediated_ring0.hpp"
 #include "vpmu/mediated_backing.hpp"
+#include "vpmu/ring0_hardware.hpp"
 
 namespace vpmu {
 namespace {

@@ -36,7 +36,7 @@ class ZeroReads {
   };
 
   void look(const VirtualPmu& pmu);
-  void read(CounterId counter, std::uint64_t value);
+  void read(CounterId id, std::uint64_t value);
 
   std::uint32_t revision_ = ~0U;
   std::array<Counter, max_counters> counters_{};
