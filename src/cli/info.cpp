@@ -1,17 +1,14 @@
 // vpmu info: what there is to choose from, and what this system supports.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "cli/command.hpp"
 #include "host/probe.hpp"
 #include "lab/options.hpp"
+#include "machine/kvm/vm.hpp"
 
 namespace vpmu::cli {
 namespace {
@@ -25,19 +22,10 @@ struct Facility {
 };
 
 std::string always() { return {}; }
-std::string not_built() { return "not part of this version"; }
 
 std::string why_no_kvm() {
-  const int fd = ::open("/dev/kvm", O_RDWR | O_CLOEXEC);
-  if (fd >= 0) {
-    ::close(fd);
-    return not_built();
-  }
-  if (errno == ENOENT) {
-    return not_built() + "; also, /dev/kvm not found: load kvm_intel or kvm_amd, in a VM enable nested virtualization";
-  }
-  if (errno == EACCES) return not_built() + "; also, no access to /dev/kvm: join the group kvm";
-  return not_built() + "; also, /dev/kvm: " + std::strerror(errno);
+  const auto kvm = kvm::open_kvm();
+  return kvm ? std::string{} : kvm.error();
 }
 
 constexpr std::array hosts{
@@ -47,7 +35,7 @@ constexpr std::array hosts{
 
 constexpr std::array machines{
     Facility{"soft", "interpreter, exact and deterministic (run)", always},
-    Facility{"kvm", "hardware virtualization by Linux KVM", why_no_kvm},
+    Facility{"kvm", "Linux KVM: bare-metal guests and Linux (run --machine kvm)", why_no_kvm},
 };
 
 template <class List>

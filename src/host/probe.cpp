@@ -84,6 +84,7 @@ class PerfProbe : Probe {
     throttling();
     hybrid();
     if (hardware) watchdog();
+    mediated_guests();
     return probe_;
   }
 
@@ -232,6 +233,16 @@ class PerfProbe : Probe {
     if (!exists("/sys/devices/cpu_core") || !exists("/sys/devices/cpu_atom")) return;
     find("hybrid processor", Verdict::limited, "an event counts on one type of core alone",
          "pin each vCPU thread to cores of one type");
+  }
+
+  void mediated_guests() {
+    std::ifstream parameter{options_.root + "/sys/module/kvm/parameters/enable_mediated_pmu"};
+    char enabled = 'N';
+    if (!(parameter >> enabled) || enabled != 'Y') return;
+    find("mediated guests", Verdict::limited,
+         "KVM gives guests the hardware's counters: while such a VM lives, other events are refused, and while our "
+         "events are open, such a VM cannot be created",
+         "run one kind at a time, or load kvm with enable_mediated_pmu=0");
   }
 
   void watchdog() {

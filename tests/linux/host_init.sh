@@ -19,7 +19,7 @@ machine="vpmu run --machine kvm --profile $profile $accept"
 run() { $machine "$@"; }
 
 echo "host: up after $(cut -d' ' -f1 /proc/uptime) s"
-check 'vpmu info says that kvm is supported' "$(vpmu info | grep -A 1 '^  kvm' | grep -c ' supported')" 1
+check 'vpmu info says that kvm is supported' "$(vpmu info | grep -A 1 '^  kvm' | grep -cE '^ +supported$')" 1
 
 # --- The bare-metal guests. The host has the clock alone: cycles, of all rings ---
 options='scale=1 models=0 user_rdpmc=0 lvtpc_mask=0 rip=0 cycle_rings=0 cycle_bound=0'
