@@ -134,7 +134,9 @@ TEST(ProfileOn, TheClockHasCyclesAloneAndIntelIsTold) {
   for (const NamedProfile& named : named_profiles()) {
     EXPECT_EQ(check(profile_on(named.profile, HostKind::clock)), nullptr) << named.name;
     EXPECT_EQ(profile_on(named.profile, HostKind::perf), named.profile) << named.name;
-    if (!named.profile.is_intel()) EXPECT_EQ(profile_on(named.profile, HostKind::clock), named.profile) << named.name;
+    if (!named.profile.is_intel()) {
+      EXPECT_EQ(profile_on(named.profile, HostKind::clock), named.profile) << named.name;
+    }
   }
 }
 

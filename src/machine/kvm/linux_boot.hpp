@@ -22,8 +22,8 @@ struct LoadedLinux {
 };
 
 struct LinuxBoot {
-  std::span<const std::uint8_t> initrd;
-  std::string_view command_line;
+  std::span<const std::uint8_t> initrd{};
+  std::string_view command_line{};
   std::uint32_t cpus = 1;
 };
 
