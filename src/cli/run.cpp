@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -249,6 +251,21 @@ ExitStatus run_soft(const Options& options) {
   return status_of(result);
 }
 
+/// Options that the other machine alone has.
+void refuse_others_options(const CLI::App& command, const std::string& machine) {
+  constexpr std::array soft_only{"--platform", "--pmu", "--backing", "--max-instructions", "--skid"};
+  constexpr std::array kvm_only{"--host",  "--accept-missing-events", "--no-patch-rdpmc", "--verbose", "--cpus",
+                                "--initrd"};
+  const bool on_kvm = machine == "kvm";
+  const auto refuse = [&](const char* name) {
+    if (command.count(name) != 0) {
+      throw UseError{fmt::format("{} is for --machine {}: leave it out", name, on_kvm ? "soft" : "kvm")};
+    }
+  };
+  if (on_kvm) std::ranges::for_each(soft_only, refuse);
+  if (!on_kvm) std::ranges::for_each(kvm_only, refuse);
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, ExitStatus& status) {
@@ -288,8 +305,10 @@ void add_run(CLI::App& app, ExitStatus& status) {
   command->add_option("--event-filter", options->filter, "JSON file with the events that the guest may count");
   command->add_option("--json", options->json, "Also write the figures to this file");
   add_kvm_options(*command, options->kvm);
-  command->callback(
-      [options, &status] { status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options); });
+  command->callback([command, options, &status] {
+    refuse_others_options(*command, options->machine);
+    status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options);
+  });
 }
 
 }  // namespace vpmu::cli

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <cmath>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -195,23 +196,39 @@ class Event {
 
 // --- Checks ---
 
+/// Longer away than that, the emulator was itself without a processor: no check of time means anything.
+constexpr double disturbing_seconds = 0.008;
+
+void check_time(bool holds, std::uint64_t longest_gap, double tsc_hz, const char* what, double percent) {
+  const double gap = static_cast<double>(longest_gap) / tsc_hz;
+  if (holds || gap < disturbing_seconds) return check(holds, what, "%.2f %%, longest gap %.1f ms", percent, 1e3 * gap);
+  ++disturbed;
+  figure("disturbed", "%s: %.2f %%, the processor was away for %.1f ms", what, percent, 1e3 * gap);
+}
+
 /// Of the one CPU, which this thread keeps busy: an event of a thread is saved and restored at each switch, and on an
 /// emulated host those accesses take as long as a tick.
 void counts_cycles(double tsc_hz) {
-  const auto ratio_of = [tsc_hz](pid_t thread, int cpu) {
+  struct Outcome {
+    double percent = 0;
+    std::uint64_t longest_gap = 0;
+  };
+  const auto measure = [tsc_hz](pid_t thread, int cpu) {
     Event counter{cycles(), thread, cpu};
-    if (counter.error() != 0) return -1.0;
+    if (counter.error() != 0) return Outcome{};
     counter.enable();
     const double began = thread_seconds();
-    work_for(1.0);
+    const std::uint64_t longest_gap = work_for(1.0);
     const double took = thread_seconds() - began;
     counter.disable();
-    return static_cast<double>(counter.read().count) / (took * tsc_hz);
+    return Outcome{100 * static_cast<double>(counter.read().count) / (took * tsc_hz), longest_gap};
   };
-  double ratio = 0;
-  for (int n = 0; n < tries / 4 && !(ratio > 0.95 && ratio < 1.05); ++n) ratio = ratio_of(-1, 0);
-  check(ratio > 0.95 && ratio < 1.05, "cycles within 5 % of thread CPU time at the TSC's rate", "%.4f of it", ratio);
-  figure("cycles of a thread's own event", "%.4f of its CPU time at the TSC's rate", ratio_of(0, -1));
+  const auto holds = [](const Outcome& outcome) { return outcome.percent > 95 && outcome.percent < 105; };
+  Outcome outcome;
+  for (int n = 0; n < tries / 4 && !holds(outcome); ++n) outcome = measure(-1, 0);
+  check_time(holds(outcome), outcome.longest_gap, tsc_hz, "cycles within 5 % of thread CPU time at the TSC's rate",
+             outcome.percent);
+  figure("cycles of a thread's own event", "%.2f %% of its CPU time at the TSC's rate", measure(0, -1).percent);
 }
 
 void idles(double tsc_hz) {
@@ -223,7 +240,7 @@ void idles(double tsc_hz) {
   const double took = seconds(CLOCK_MONOTONIC) - began;
   counter.disable();
   const double share = static_cast<double>(counter.read().count) / (took * tsc_hz);
-  check(share < 0.05, "an idle CPU's cycles are a few percent of wall", "%.2f %%", 100 * share);
+  check_time(share < 0.05, work_for(0.3), tsc_hz, "an idle CPU's cycles are a few percent of wall", 100 * share);
 }
 
 /// A PMI that comes later than the next overflow stands for both: the emulated processor of this guest may itself have
@@ -285,7 +302,10 @@ void samples_by_frequency(std::uint64_t hz, double tsc_hz) {
     in_b += address - reinterpret_cast<std::uintptr_t>(&work_b) < function_bytes ? 1 : 0;
   }
   const double share = 100.0 * static_cast<double>(in_a) / static_cast<double>(std::max<std::uint64_t>(1, in_a + in_b));
-  check(share > 70 && share < 90, "functions of 4 to 1 share the samples so", "%.1f to %.1f, of %zu", share,
+  // 10 points, or what so few samples may be off by chance.
+  const double sampled = static_cast<double>(std::max<std::uint64_t>(1, in_a + in_b));
+  const double bound = std::max(10.0, 350 * std::sqrt(0.8 * 0.2 / sampled));
+  check(std::abs(share - 80) < bound, "functions of 4 to 1 share the samples so", "%.1f to %.1f, of %zu", share,
         100 - share, samples.addresses.size());
 }
 
@@ -329,9 +349,9 @@ void stands_still_by_ring() {
         "status %d", WEXITSTATUS(status));
 }
 
-void multiplexes(double run_seconds, double tsc_hz) {
+void multiplexes(int count, double run_seconds, double tsc_hz) {
   std::vector<std::unique_ptr<Event>> events;
-  for (int n = 0; n < 7; ++n) events.push_back(std::make_unique<Event>(cycles()));
+  for (int n = 0; n < count; ++n) events.push_back(std::make_unique<Event>(cycles()));
   for (const auto& one : events) one->enable();
   const double began = thread_seconds();
   work_for(run_seconds);
@@ -351,7 +371,7 @@ void multiplexes(double run_seconds, double tsc_hz) {
     high = std::max(high, scaled);
     shares += ' ' + std::to_string(share) + '%';
   }
-  check(least >= 25 && high < 1.3 * low, "seven events take turns, and scaled they agree",
+  check(least >= 25 && high < 1.3 * low, "more events than counters take turns, and scaled they agree",
         "%.2f to %.2f of thread CPU time; ran%s", low, high, shares.c_str());
 }
 
@@ -434,7 +454,8 @@ int main(int argc, char** argv) {
     counts_each_cpu(tsc_hz);
     samples_in_an_ipi_storm();
   } else if (has(argc, argv, "multiplex")) {
-    multiplexes(10, tsc_hz);
+    // With the watchdog, one more than the most counters of a profile; AMD has 6.
+    multiplexes(has(argc, argv, "intel") ? 9 : 7, 10, tsc_hz);
   } else {
     counts_cycles(tsc_hz);
     idles(tsc_hz);

@@ -93,7 +93,9 @@ grep -q '^host: done' log || {
   tail -n 40 log
   exit 1
 }
-passed=$(grep -c '^pass ' log || true)
-failed=$(grep -c '^FAIL ' log || true)
-echo "$profile: $passed checks passed, $failed failed, $(grep -c '^skip ' log || true) skipped"
+# A shell's prompt may stand before one.
+passed=$(grep -cE '(^|# )pass ' log || true)
+failed=$(grep -cE '(^|# )FAIL ' log || true)
+echo "$profile: $passed checks passed, $failed failed, $(grep -c '^skip ' log || true) skipped," \
+  "$(grep -c '^figure disturbed' log || true) disturbed"
 ((failed == 0 && passed >= 15))
