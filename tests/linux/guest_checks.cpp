@@ -196,8 +196,9 @@ class Event {
 
 // --- Checks ---
 
-/// Longer away than that, the emulator was itself without a processor: no check of time means anything.
-constexpr double disturbing_seconds = 0.008;
+/// A stretch of work takes a tenth of it, and a tick half: if one takes longer, the emulator was itself without a
+/// processor, and no check of time means anything.
+constexpr double disturbing_seconds = 0.003;
 
 void check_time(bool holds, std::uint64_t longest_gap, double tsc_hz, const char* what, double percent) {
   const double gap = static_cast<double>(longest_gap) / tsc_hz;
