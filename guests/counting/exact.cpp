@@ -110,8 +110,9 @@ void check_selector_gate(CounterId counter, EventKind event) {
 void check_fixed_gate(CounterId counter) {
   Pmu& unit = pmu();
   const Task task{.workload = &mixed_workload, .iterations = 10};
-  const std::uint64_t on = fixed_ctrl::kernel << (4 * counter.number());
-  const WriteList start = one_write(Msr::ia32_fixed_ctr_ctrl, on);
+  const bool by_ring = counter.number() == 0 || option("cycle_rings", 1) != 0;
+  const std::uint64_t rings = by_ring ? fixed_ctrl::kernel : fixed_ctrl::kernel | fixed_ctrl::user;
+  const WriteList start = one_write(Msr::ia32_fixed_ctr_ctrl, rings << (4 * counter.number()));
   const WriteList stop = one_write(Msr::ia32_fixed_ctr_ctrl, 0);
   write_msr(Msr::ia32_fixed_ctr_ctrl, 0);
   write_msr(unit.global_ctrl(), counter.mask());

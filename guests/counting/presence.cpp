@@ -37,9 +37,7 @@ void check_register(Msr msr) {
 }
 
 void check_rdpmc(std::uint32_t index) {
-  // A hypervisor that rewrites RDPMC to RDMSR has the registers of such an index behind it: the TSC at 0x10.
-  constexpr std::uint32_t rewritable = 16;
-  if (option("user_rdpmc", 1) == 0 && index >= rewritable && index < 0x40000000) return;
+  if (option("user_rdpmc", 1) == 0 && !is_rewritable_pmc(index)) return;
   const bool exists = rdpmc_takes(pmu().profile(), index);
   const bool read = !try_read_pmc(index).faulted;
   check(exists ? Kind::registers : Kind::faults, read == exists, "RDPMC exists as CPUID says", index);

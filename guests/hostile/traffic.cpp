@@ -2,6 +2,7 @@
 
 #include "runtime/checks.hpp"
 #include "runtime/local_apic.hpp"
+#include "runtime/options.hpp"
 #include "runtime/pmi.hpp"
 #include "runtime/pmu.hpp"
 #include "runtime/probe.hpp"
@@ -147,6 +148,7 @@ void Traffic::read_pmc() {
   ++tally_.pmc_reads;
   tally_.faults += got.faulted ? 1 : 0;
   if (!rdpmc_takes(pmu().profile(), index)) {
+    if (option("user_rdpmc", 1) == 0 && !is_rewritable_pmc(index)) return;
     check(Kind::faults, got.faulted, "RDPMC of no counter", index);
     return;
   }

@@ -40,6 +40,9 @@ RegisterRule register_rule(const Profile& profile, Msr msr);
 /// Whether RDPMC takes this index, privilege apart.
 bool rdpmc_takes(const Profile& profile, std::uint32_t ecx);
 
+/// Whether a hypervisor that rewrites RDPMC to RDMSR can tell this index from a register's: not the TSC's, 0x10.
+constexpr bool is_rewritable_pmc(std::uint32_t ecx) { return (ecx & 0xFFFF) < 16 && (ecx >> 30) < 2; }
+
 /// Every register that the PMU of either vendor can have.
 inline constexpr MsrArray pmu_registers[] = {
     ia32_pmc,
