@@ -21,6 +21,9 @@ run() { $machine "$@"; }
 echo "host: up after $(cut -d' ' -f1 /proc/uptime) s"
 check 'vpmu info says that kvm is supported' "$(vpmu info | grep -A 1 '^  kvm' | grep -cE '^ +supported$')" 1
 
+example_minimal_vmm >/tmp/minimal
+check 'examples/minimal_vmm: its guest samples itself' $? 0 "$(tail -n 1 /tmp/minimal)"
+
 # --- The bare-metal guests. The host has the clock alone: cycles, of all rings ---
 options='scale=1 models=0 user_rdpmc=0 lvtpc_mask=0 rip=0 cycle_rings=0 cycle_bound=0'
 [ "$vendor" = intel ] || options="$options missing=instructions,branches,branch-misses"
