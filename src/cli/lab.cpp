@@ -27,6 +27,7 @@ struct Options {
   std::vector<std::string> experiments;
   std::string platform;
   std::string json;
+  std::string html;
   bool no_measure = false;
   unsigned threads = 2;
   unsigned ticks = 10'000;
@@ -95,6 +96,7 @@ ExitStatus run(const Options& options) {
     lab_options.platform = *platform;
   }
   std::optional<OutputFile> json = create(options.json);
+  std::optional<OutputFile> html = create(options.html);
 
   struct sigaction action{};
   action.sa_handler = on_signal;
@@ -117,8 +119,11 @@ ExitStatus run(const Options& options) {
   }
   progress.clear();
   finish(json, lab::sections_json(sections));
+  finish(html, lab::sections_page(sections));
   const lab::Colour colour = ::isatty(STDOUT_FILENO) != 0 ? lab::Colour::yes : lab::Colour::no;
   for (const lab::Section& section : sections) fmt::print("{}", lab::section_text(section, colour));
+  if (sections.size() > 1) fmt::print("{}", lab::table_text(lab::headlines(sections), colour));
+  if (html) fmt::print("\nThe page: {}\n", options.html);
   return ExitStatus::success;
 }
 
@@ -134,6 +139,7 @@ void add_lab(CLI::App& app, ExitStatus& status) {
   command->add_option("--platform", options->platform,
                       "Whose costs are modelled; without it, each publication's machine. vpmu info lists them");
   command->add_option("--json", options->json, "Also write all figures to this file");
+  command->add_option("--html", options->html, "Also write one page with charts to this file");
   command->add_flag("--no-measure", options->no_measure, "Leave out what is measured on this machine");
   constexpr unsigned most_threads = 256;
   command->add_option("--threads", options->threads, "Guests at a time")

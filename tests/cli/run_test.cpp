@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/run_command.hpp"
-#include "soft/images.hpp"
+#include "soft/embedded.hpp"
 
 namespace vpmu {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/run_command.hpp"
-#include "soft/images.hpp"
+#include "soft/embedded.hpp"
 #include "vpmu/event_filter.hpp"
 
 namespace vpmu::lab {

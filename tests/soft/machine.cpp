@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "soft/images.hpp"
+#include "soft/embedded.hpp"
 #include "soft/rig.hpp"
 
 namespace vpmu::soft::test {

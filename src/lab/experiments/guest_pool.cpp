@@ -6,7 +6,7 @@
 #include <future>
 #include <utility>
 
-#include "lab/experiments/images.hpp"
+#include "lab/experiments/embedded.hpp"
 #include "lab/guest_report.hpp"
 #include "lab/options.hpp"
 
@@ -100,6 +100,7 @@ GuestFigures GuestPool::run_one(const GuestJob& job) {
   options.profile = job.profile;
   options.policy = job.policy;
   options.platform = job.platform;
+  options.pmu = job.pmu;
   options.stop = &stop_;
   options.output = [&output](char c) { output += c; };
   GuestRun machine{options};

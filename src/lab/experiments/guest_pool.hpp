@@ -24,6 +24,7 @@ struct GuestJob {
   Profile profile;
   Policy policy;
   model::Platform platform;
+  GuestOptions::Pmu pmu = GuestOptions::Pmu::emulated;
 };
 
 /// One line of a guest: `[PREFIX] figure NAME key=value ...`.

@@ -47,4 +47,27 @@ std::string cell_text(const Cell& cell, const Column& column) {
   return cell.number ? with_commas(*cell.number, column.decimals) + column.suffix : cell.text;
 }
 
+Table headlines(const std::vector<Section>& sections) {
+  Table table{.key = "headlines",
+              .title = "In short",
+              .columns = {{"experiment", "experiment"},
+                          {"what", "what"},
+                          {"before", "before", Origin::modelled, 1},
+                          {"after", "best", Origin::modelled, 1},
+                          {"gain", "gain", Origin::modelled, 2, "x"},
+                          {"measured_gain", "gain", Origin::measured, 2, "x"},
+                          {"published_before", "before", Origin::published, 1},
+                          {"published_after", "after", Origin::published, 1},
+                          {"published_gain", "gain", Origin::published, 2, "x"}},
+              .rows = {}};
+  for (const Section& section : sections) {
+    const Headline& line = section.headline;
+    table.rows.push_back({section.key, line.what + ", " + line.unit, line.modelled.before, line.modelled.after,
+                          times_less(line.modelled.before, line.modelled.after),
+                          times_less(line.measured.before, line.measured.after), line.published.before,
+                          line.published.after, times_less(line.published.before, line.published.after)});
+  }
+  return table;
+}
+
 }  // namespace vpmu::lab

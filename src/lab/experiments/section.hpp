@@ -70,13 +70,28 @@ struct Chart {
   std::vector<Series> series;
 };
 
+/// An experiment in one line: what it is about, before and after.
+struct Headline {
+  struct Pair {
+    Cell before = {};
+    Cell after = {};
+  };
+  std::string what = {};
+  std::string unit = {};
+  int decimals = 0;
+  Pair modelled = {};  // after: best
+  Pair measured = {};  // in ns, whatever the unit
+  Pair published = {};
+};
+
 struct Section {
   std::string key;
-  std::string title;
-  std::string summary;  // what is run, and on which platform
-  std::vector<Table> tables;
-  std::vector<Chart> charts;
-  std::vector<std::string> notes;  // one sentence or two each
+  std::string title = {};
+  std::string summary = {};  // what is run, and on which platform
+  Headline headline = {};
+  std::vector<Table> tables = {};
+  std::vector<Chart> charts = {};
+  std::vector<std::string> notes = {};  // one sentence or two each
 };
 
 /// `value` over `base` less one, in percent; nothing if either is missing.
@@ -85,6 +100,8 @@ Cell percent_off(const Cell& value, const Cell& base);
 Cell times_less(const Cell& base, const Cell& value);
 /// A number with thousands separated by commas.
 std::string with_commas(double value, int decimals);
+/// The headlines of several experiments.
+Table headlines(const std::vector<Section>& sections);
 std::string cell_text(const Cell& cell, const Column& column);
 
 }  // namespace vpmu::lab

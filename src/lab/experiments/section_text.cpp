@@ -114,6 +114,12 @@ void add_note(std::string& out, std::string_view note) {
 
 }  // namespace
 
+std::string table_text(const Table& table, Colour colour) {
+  std::string out;
+  add_table(out, table, Painter{colour});
+  return out;
+}
+
 std::string section_text(const Section& section, Colour colour) {
   const Painter paint{colour};
   const std::string title = fmt::format("== {}: {}", section.key, section.title);

@@ -7,6 +7,7 @@
 #include "host/model/cost.hpp"
 #include "host/model/hardware_port.hpp"
 #include "host/model/memory_hardware.hpp"
+#include "lab/experiments/costs.hpp"
 #include "lab/experiments/experiment.hpp"
 #include "lab/experiments/measure.hpp"
 #include "lab/experiments/published.hpp"
@@ -115,6 +116,77 @@ class OwnCode {
   VirtualPmu pmu_;
 };
 
+/// The same exits by a guest on the soft machine, in core cycles.
+GuestJob exits_job(const model::Platform& platform, const char* policy, Use use) {
+  const char* pmu = use == Use::off || use == Use::unused ? "off" : "idle";
+  return {.image = "exits",
+          .append = fmt::format("kind=cpuid ring=kernel count=2000 pmu={} counters={}", pmu,
+                                use == Use::all ? max_gp_counters : 1),
+          .profile = profile_of(platform.vendor, use),
+          .policy = policy_of(policy),
+          .platform = platform,
+          .pmu = use == Use::off ? GuestOptions::Pmu::emulated : GuestOptions::Pmu::mediated};
+}
+double exit_cycles(const GuestFigures& figures, const model::Platform& platform) {
+  const FigureLine& line = figures.line("exits");
+  return line.number("elapsed") / line.number("count") * platform.core_mhz.value / platform.tsc_mhz.value;
+}
+
+// --- Against emulated mode ---
+
+struct Mode {
+  const char* name;
+  const char* policy;
+  GuestOptions::Pmu pmu;
+};
+constexpr std::array modes_compared{
+    Mode{"emulated: best", "best", GuestOptions::Pmu::emulated},
+    Mode{"emulated: best,events=keep", "best,events=keep", GuestOptions::Pmu::emulated},
+    Mode{"mediated: best", "best", GuestOptions::Pmu::mediated},
+    Mode{"mediated: switch=ownership", "best,switch=ownership", GuestOptions::Pmu::mediated},
+};
+
+/// What a guest that samples pays for each PMI, and for each exit between PMIs, in each mode.
+Chart break_even(const Bench& bench, const model::Platform& platform) {
+  constexpr double period = 100'000;  // cycles
+  const auto sampling = [&](const Mode& mode) {
+    return GuestJob{.image = "sampling",
+                    .append = fmt::format("only=configured event=cycles way=global period={:.0f} samples=100", period),
+                    .profile = profile_of(platform.vendor, Use::one),
+                    .policy = policy_of(mode.policy),
+                    .platform = platform,
+                    .pmu = mode.pmu};
+  };
+  const auto exits = [&](const Mode& mode) {
+    GuestJob job = exits_job(platform, mode.policy, Use::one);
+    job.pmu = mode.pmu;
+    return job;
+  };
+  const std::vector<GuestFigures> sampled = bench.pool.run(jobs_for(modes_compared, sampling));
+  const std::vector<GuestFigures> other = bench.pool.run(jobs_for(modes_compared, exits));
+  Chart chart{.key = "break-even-" + platform.name,
+              .title = "One PMI and the exits before the next: which mode is ahead, " + platform.title,
+              .shape = Chart::Shape::lines,
+              .scale = Chart::Scale::logarithmic,
+              .x_title = "other exits for each PMI",
+              .y_title = "core cycles",
+              .labels = {},
+              .series = {}};
+  constexpr std::array counts{0, 1, 3, 10, 30, 100, 300, 1000};
+  for (const int count : counts) chart.labels.push_back(fmt::format("{}", count));
+  for (std::size_t m = 0; m < modes_compared.size(); ++m) {
+    const FigureLine& line = sampled[m].line("sampling");
+    // What does not go to the events themselves goes to the PMI.
+    const double a_pmi =
+        line.number("elapsed") * platform.core_mhz.value / platform.tsc_mhz.value / line.number("samples") -
+        line.number("events") / line.number("samples");
+    const double an_exit = exit_cycles(other[m], platform);
+    chart.series.push_back({.name = modes_compared[m].name, .values = {}});
+    for (const int count : counts) chart.series.back().values.emplace_back(a_pmi + count * an_exit);
+  }
+  return chart;
+}
+
 std::string measured_name(const char* policy, Use use) { return fmt::format("{}/{}", policy, name_of(use)); }
 
 }  // namespace
@@ -133,7 +205,7 @@ void measure_switch(Measurements& out, const std::atomic<bool>& stop) {
 }
 
 Section run_switch(const Bench& bench) {
-  Section section{.key = "switch", .title = {}, .summary = {}, .tables = {}, .charts = {}, .notes = {}};
+  Section section{.key = "switch"};
   section.summary =
       "The mediated mode on modelled hardware: register accesses of a CPUID exit with the entry after it, at the "
       "platform's prices.";
@@ -148,14 +220,25 @@ Section run_switch(const Bench& bench) {
                           {"lvtpc", "LVTPC", Origin::modelled, 0},
                           {"cycles", "cycles", Origin::modelled},
                           {"range", "range", Origin::modelled},
+                          {"guest", "guest's", Origin::modelled},
                           {"gain", "gain", Origin::modelled, 2, "x"},
                           {"own_ns", "own code, ns", Origin::measured, 1},
                           {"published", "cycles", Origin::published},
                           {"published_gain", "gain", Origin::published, 2, "x"},
                           {"error", "error", Origin::modelled, 0, " %"}},
               .rows = {}};
+  std::vector<Chart> even;
+  std::array<double, policies.size()> unused{};  // cycles, on the first platform
   for (const published::SwitchCycles& told : published::switch_cycles) {
     const model::Platform platform = bench.platform(told.platform);
+    std::vector<GuestJob> jobs;
+    for (const Use use : uses) {
+      const auto more = jobs_for(policies, [&](const char* policy) { return exits_job(platform, policy, use); });
+      jobs.insert(jobs.end(), more.begin(), more.end());
+    }
+    const std::vector<GuestFigures> figures = bench.pool.run(jobs);
+    auto guest = figures.begin();
+    even.push_back(break_even(bench, platform));
     Chart chart{.key = "exit-" + platform.name,
                 .title = "A CPUID exit in mediated mode, " + platform.title,
                 .shape = Chart::Shape::bars,
@@ -172,10 +255,12 @@ Section run_switch(const Bench& bench) {
     for (const Use use : uses) {
       double before = 0;
       std::size_t series = 0;
+      std::size_t policy_number = 0;
       for (const char* policy : policies) {
         const ExitAccesses accesses = accesses_of(platform.vendor, policy_of(policy), use);
         const double cycles = accesses.cycles(platform, &model::Figure::value);
         if (policy == policies.front()) before = cycles;
+        if (use == Use::unused && section.charts.empty()) unused[policy_number++] = cycles;
         const bool is_before = policy == policies.front();
         const bool is_after = policy == policies[1];
         Cell published;
@@ -185,7 +270,8 @@ Section run_switch(const Bench& bench) {
                               accesses.lvtpc, cycles,
                               with_commas(accesses.cycles(platform, &model::Figure::lo), 0) + " to " +
                                   with_commas(accesses.cycles(platform, &model::Figure::hi), 0),
-                              times_less(before, cycles), bench.measured.get(measured_name(policy, use)), published,
+                              exit_cycles(*guest++, platform), times_less(before, cycles),
+                              bench.measured.get(measured_name(policy, use)), published,
                               times_less(told.before, published), percent_off(cycles, published)});
         if (policy != std::string_view{"best"}) chart.series[series++].values.emplace_back(cycles);
       }
@@ -196,6 +282,17 @@ Section run_switch(const Bench& bench) {
     if (bench.options.platform) break;
   }
   section.tables.push_back(std::move(table));
+  section.charts.insert(section.charts.end(), even.begin(), even.end());
+  section.headline = {.what = "A CPUID exit in mediated mode, PMU unused",
+                      .unit = "cycles",
+                      .modelled = {unused[0], unused[2]},
+                      .measured = {bench.measured.get(measured_name("before-s3", Use::unused)),
+                                   bench.measured.get(measured_name("best", Use::unused))},
+                      .published = {published::switch_cycles[0].before, published::switch_cycles[0].after}};
+  section.notes.emplace_back(
+      "Guest's: the time that guest 'exits' sees on the soft machine, with the CPUID itself; 'all' there is the "
+      "general-purpose counters. Break-even: elapsed time of guest 'sampling' for each PMI, less the events' own, and "
+      "of 'exits' for each exit, with one counter of cycles running.");
   section.notes.emplace_back(
       "Error: the model has the exit and the PMU's registers at assumed prices (WRMSR 60 to 300 cycles, RDPMC 20 to "
       "60), and no other work of KVM's on the way; a published total minus ours is that, or dearer registers. The "

@@ -1,4 +1,4 @@
-// Files of the build as data; the assembler is told the folder.
+// Files as data; the assembler is told their folders.
     .section .rodata
 
 .macro included symbol, file
@@ -17,5 +17,8 @@
     included vpmu_guest_multiplex, multiplex.elf
     included vpmu_guest_sampling, sampling.elf
     included vpmu_guest_tick, tick.elf
+    included vpmu_page_frame, page.html
+    included vpmu_page_chart, chart.min.js
+    included vpmu_page_script, page.js
 
     .section .note.GNU-stack, "", @progbits

@@ -1,8 +1,8 @@
-#include "lab/experiments/images.hpp"
+#include "lab/experiments/embedded.hpp"
 
 #include <array>
 
-// Each is a file of the build, included by images.S.
+// Each is a file of the build, included by embedded.S.
 #define VPMU_INCLUDED(name)             \
   extern "C" const std::uint8_t name[]; \
   extern "C" const std::uint8_t name##_end[];
@@ -11,6 +11,9 @@ VPMU_INCLUDED(vpmu_guest_exits)
 VPMU_INCLUDED(vpmu_guest_multiplex)
 VPMU_INCLUDED(vpmu_guest_sampling)
 VPMU_INCLUDED(vpmu_guest_tick)
+VPMU_INCLUDED(vpmu_page_frame)
+VPMU_INCLUDED(vpmu_page_chart)
+VPMU_INCLUDED(vpmu_page_script)
 
 namespace vpmu::lab {
 namespace {
@@ -27,6 +30,10 @@ const std::array images{
     Image{"tick", vpmu_guest_tick, vpmu_guest_tick_end},
 };
 
+std::string_view text(const std::uint8_t* begin, const std::uint8_t* end) {
+  return {reinterpret_cast<const char*>(begin), static_cast<std::size_t>(end - begin)};
+}
+
 }  // namespace
 
 std::span<const std::uint8_t> guest_image(std::string_view name) {
@@ -35,5 +42,9 @@ std::span<const std::uint8_t> guest_image(std::string_view name) {
   }
   return {};
 }
+
+std::string_view page_frame() { return text(vpmu_page_frame, vpmu_page_frame_end); }
+std::string_view page_chart_library() { return text(vpmu_page_chart, vpmu_page_chart_end); }
+std::string_view page_script() { return text(vpmu_page_script, vpmu_page_script_end); }
 
 }  // namespace vpmu::lab
