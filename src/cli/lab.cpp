@@ -6,9 +6,11 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,7 +18,9 @@
 #include "cli/output_file.hpp"
 #include "host/model/platform.hpp"
 #include "lab/experiments/experiment.hpp"
+#include "lab/experiments/measure_platform.hpp"
 #include "lab/experiments/section_report.hpp"
+#include "lab/platform_file.hpp"
 
 namespace vpmu::cli {
 namespace {
@@ -69,6 +73,21 @@ std::vector<const lab::Experiment*> chosen(const std::vector<std::string>& names
   return list;
 }
 
+/// A platform by its name, or from a file.
+model::Platform platform_of(const std::string& text) {
+  if (const model::Platform* named = model::find_platform(text)) return *named;
+  if (!text.ends_with(".json") && text.find('/') == std::string::npos) {
+    throw UseError{fmt::format("unknown platform {}; a file's name ends in .json, and there are: {}", text,
+                               lab::platform_names())};
+  }
+  std::ifstream file{text};
+  std::ostringstream content;
+  if (!file || !(content << file.rdbuf())) throw UseError{fmt::format("cannot read {}: does it exist?", text)};
+  const auto platform = lab::parse_platform(content.str());
+  if (!platform) throw UseError{fmt::format("{}: {}", text, platform.error())};
+  return *platform;
+}
+
 std::optional<OutputFile> create(const std::string& path) {
   if (path.empty()) return std::nullopt;
   auto created = OutputFile::create(path);
@@ -82,26 +101,48 @@ void finish(std::optional<OutputFile>& file, const std::string& text) {
   if (const auto done = file->commit(); !done) throw UseError{done.error()};
 }
 
+void catch_signals() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+ExitStatus say_interrupted() {
+  fmt::print(stderr, "vpmu: interrupted; nothing was written\n");
+  return interrupted;
+}
+
+ExitStatus measure(const std::string& path) {
+  std::optional<OutputFile> json = create(path);
+  catch_signals();
+  try {
+    const lab::MeasuredPlatform measured = lab::measure_platform(stop_requested);
+    if (!measured.not_measured.empty()) {
+      fmt::print(stderr, "vpmu: host calls are not measured, and stay those of generic: {}\n", measured.not_measured);
+    }
+    const std::string text = lab::platform_json(measured.platform);
+    if (json) {
+      finish(json, text);
+    } else {
+      fmt::print("{}", text);
+    }
+  } catch (const lab::Interrupted&) {
+    return say_interrupted();
+  }
+  return ExitStatus::success;
+}
+
 ExitStatus run(const Options& options) {
   const std::vector<const lab::Experiment*> experiments = chosen(options.experiments);
   lab::LabOptions lab_options;
   lab_options.threads = options.threads;
   lab_options.ticks = options.ticks;
   if (options.no_measure) lab_options.measure = lab::LabOptions::Measure::no;
-  if (!options.platform.empty()) {
-    const model::Platform* platform = model::find_platform(options.platform);
-    if (platform == nullptr) {
-      throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
-    }
-    lab_options.platform = *platform;
-  }
+  if (!options.platform.empty()) lab_options.platform = platform_of(options.platform);
   std::optional<OutputFile> json = create(options.json);
   std::optional<OutputFile> html = create(options.html);
-
-  struct sigaction action{};
-  action.sa_handler = on_signal;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  catch_signals();
   ProgressLine progress;
   std::vector<lab::Section> sections;
   try {
@@ -110,8 +151,7 @@ ExitStatus run(const Options& options) {
         [&progress](const std::string& what, unsigned done, unsigned of) { progress.show(what, done, of); });
   } catch (const lab::Interrupted&) {
     progress.clear();
-    fmt::print(stderr, "vpmu: interrupted; nothing was written\n");
-    return interrupted;
+    return say_interrupted();
   } catch (const lab::LabError& error) {
     progress.clear();
     fmt::print(stderr, "vpmu: the lab failed: {}\n", error.what());
@@ -137,7 +177,7 @@ void add_lab(CLI::App& app, ExitStatus& status) {
       "Exit status: 0, 1 a guest failed, 2 bad usage, 130 interrupted.");
   command->add_option("experiment", options->experiments, "Of: " + lab::experiment_names() + "; without it, all");
   command->add_option("--platform", options->platform,
-                      "Whose costs are modelled; without it, each publication's machine. vpmu info lists them");
+                      "Whose costs are modelled: a name, or a JSON file; without it, each publication's machine");
   command->add_option("--json", options->json, "Also write all figures to this file");
   command->add_option("--html", options->html, "Also write one page with charts to this file");
   command->add_flag("--no-measure", options->no_measure, "Leave out what is measured on this machine");
@@ -149,7 +189,13 @@ void add_lab(CLI::App& app, ExitStatus& status) {
   command->add_option("--ticks", options->ticks, "Ticks of the guest of experiment tick, for each T")
       ->check(CLI::Range(1U, most_ticks))
       ->capture_default_str();
-  command->callback([options, &status] { status = run(*options); });
+  auto measured = std::make_shared<std::string>();
+  CLI::App* measuring = command->add_subcommand("measure", "Write this machine as a platform");
+  measuring->add_option("--json", *measured, "To this file; without it, to standard output");
+  measuring->callback([measured, &status] { status = measure(*measured); });
+  command->callback([command, options, &status] {
+    if (command->get_subcommands().empty()) status = run(*options);
+  });
 }
 
 }  // namespace vpmu::cli

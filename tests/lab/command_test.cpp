@@ -34,6 +34,33 @@ TEST(LabCommand, refuses_what_it_does_not_know_in_one_line) {
   expect_refused(lab("switch --ticks 0"), "--ticks");
 }
 
+TEST(LabCommand, takes_a_platform_from_a_file_and_refuses_a_malformed_one) {
+  const TemporaryDirectory directory;
+  const std::string good = directory.write("good.json", R"({"name": "mine", "figures": {"exit_cycles": 2000}})");
+  const CommandResult result = lab("switch --no-measure --platform " + good);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("mine"));
+  const std::string bad = directory.write("bad.json", R"({"name": "mine", "figures": {"exit_cycles": "fast"}})");
+  expect_refused(lab("switch --platform " + bad), "bad.json: figure exit_cycles must be a number or an object");
+  expect_refused(lab("switch --platform " + directory.file("none.json")), "cannot read");
+}
+
+TEST(LabCommand, measures_this_machine_as_a_platform) {
+  const TemporaryDirectory directory;
+  const CommandResult result = lab("measure --json " + directory.file("here.json"));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(lab("switch --no-measure --platform " + directory.file("here.json")).status, 0);
+  expect_refused(lab("measure --json /no/such/folder/f.json"), "cannot write /no/such/folder/f.json");
+}
+
+TEST(LabCommand, writes_one_page) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(lab("switch --no-measure --html " + directory.file("lab.html")).status, 0);
+  const std::string page = test::read_file(directory.file("lab.html"));
+  EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
+  for (const char* mark : {"@DATA@", "@CHART@", "@SCRIPT@"}) EXPECT_THAT(page, Not(HasSubstr(mark)));
+}
+
 TEST(LabCommand, writes_tables_and_json_and_nothing_else_where_no_terminal_is) {
   const TemporaryDirectory directory;
   const CommandResult result = lab("switch --no-measure --json " + directory.file("f.json"));
