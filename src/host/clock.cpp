@@ -98,7 +98,11 @@ std::uint64_t ClockHost::take_stolen(std::uint64_t now) {
   const std::uint64_t ran = cycles_of(cpu - known_cpu_);
   known_tsc_ = now;
   known_cpu_ = cpu;
-  return passed > ran ? passed - ran : 0;
+  if (ran <= passed) return passed - ran;
+  // CPU time comes in steps: what it is ahead by now, it was behind by before or will be again. Kept for the next look,
+  // but no more than that, since the two clocks' rates differ a little too.
+  known_cpu_ -= ns_of(std::min(ran - passed, trusted_));
+  return 0;
 }
 
 void ClockHost::enter_guest() {

@@ -131,6 +131,19 @@ TEST(Clock, ShortPreemptionsAreBelievedAndMadeUpForAtTheNextLook) {
   EXPECT_EQ(host.count(event), 101000U);
 }
 
+TEST(Clock, CpuTimeThatComesInStepsIsTakenOffTheGuestOnceAndNotAgainAndAgain) {
+  Host host;
+  const HostEvent event = host.start(1ULL << 40);
+  constexpr std::uint64_t step = 8000;
+  constexpr std::uint64_t stretch = 100000;
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    host.time.cpu_behind_ns = n % 2 == 0 ? 0 : step;
+    host.guest(stretch);
+  }
+  EXPECT_LE(host.count(event), 100 * stretch);
+  EXPECT_GE(host.count(event), 100 * stretch - step);
+}
+
 TEST(Clock, ShortIntervalsCostNoSystemCall) {
   Host host;
   host.start(1ULL << 40);

@@ -39,7 +39,7 @@ class FakeClock final : public ClockSystem {
   std::uint64_t tsc() override { return now_ * cycles_a_ns_; }
   std::uint64_t thread_cpu_ns() override {
     ++cpu_reads;
-    return cpu_ns_;
+    return cpu_ns_ - cpu_behind_ns;
   }
   int create_timer(int signal, pid_t, int value) override {
     if (create_error_ != 0) return -create_error_;
@@ -64,6 +64,7 @@ class FakeClock final : public ClockSystem {
   [[nodiscard]] const Timer& only() const { return timers.begin()->second; }
 
   std::map<int, Timer> timers;
+  std::uint64_t cpu_behind_ns = 0;  // CPU time is accounted late by so much
   int cpu_reads = 0;
   int sets = 0;
 
