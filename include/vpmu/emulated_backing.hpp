@@ -48,6 +48,7 @@ class EmulatedBacking final : public Backing {
     std::uint64_t period = 0;     // as last set
     std::uint64_t remaining = 0;  // 0: not known
     std::uint64_t early = 0;      // events that ran while the guest's counter was off
+    std::uint64_t pause = 0;      // events in its longest soft pause of this time slice
   };
 
   [[nodiscard]] Event& event(CounterId counter) { return events_[counter.slot()]; }

@@ -77,7 +77,8 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
     return;
   }
   if ((running_ & mask) != 0) {
-    if (policy_.events == Policy::Events::soft) {
+    // A host event that would hint before such a pause is over costs a signal and an exit: more than a real pause.
+    if (policy_.events == Policy::Events::soft && event(counter).pause < event(counter).remaining) {
       if ((soft_off_ & mask) != 0) return;
       const auto now = host_.peek(event(counter).handle);
       if (now.ok()) {
@@ -107,8 +108,13 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
   if (!opened && opened.error() == HostError::no_counter && close_unused(registers, 0))
     opened = host_.open(spec, period);
   if (!opened) return fail(counter, opened.error());
-  event(counter) = {
-      .handle = *opened, .select = spec.select, .counted = 0, .period = period, .remaining = period, .early = 0};
+  event(counter) = {.handle = *opened,
+                    .select = spec.select,
+                    .counted = 0,
+                    .period = period,
+                    .remaining = period,
+                    .early = 0,
+                    .pause = 0};
   const CounterSet mask = counter.mask();
   open_ |= mask;
   user_ = spec.user ? user_ | mask : user_ & ~mask;
@@ -161,6 +167,7 @@ void EmulatedBacking::resume_soft(CounterId counter) {
   // What ran while the guest's counter was off is not the guest's, but brought the hint nearer.
   const std::uint64_t skipped = *now - has.counted;
   has.counted = *now;
+  if (skipped > has.pause) has.pause = skipped;
   if (skipped < has.remaining) {
     has.remaining -= skipped;
     has.early += skipped;
@@ -282,6 +289,7 @@ void EmulatedBacking::sched_out(RegisterFile& registers) {
     resume_soft(counter);
     if ((open_ & counter.mask()) != 0) disable(counter);
   });
+  for_each_counter(open_, [this](CounterId counter) { event(counter).pause = 0; });
   if (policy_.release == Policy::Release::slice) close_unused(registers, used_);
   used_ = registers.active();
 }

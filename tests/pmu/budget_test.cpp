@@ -165,6 +165,7 @@ TEST(Budget, ASoftPauseBecomesARealOneAtTheFirstHintOrAfterASlice) {
   EXPECT_EQ(world.read(ia32_pmc[0]), before_overflow(990));
   EXPECT_EQ(world.read(Msr::ia32_perf_global_status), 0U);
 
+  world.pmu.sched_out();
   world.write(Msr::ia32_perf_global_ctrl, 0xFF);
   world.entry();
   world.write(Msr::ia32_perf_global_ctrl, 0);
@@ -172,6 +173,35 @@ TEST(Budget, ASoftPauseBecomesARealOneAtTheFirstHintOrAfterASlice) {
   EXPECT_TRUE(world.host.is_enabled(event));
   world.pmu.sched_out();
   EXPECT_FALSE(world.host.is_enabled(event));
+}
+
+TEST(Budget, PausesThatOutlastAPeriodAreRealOnesUntilTheSliceEnds) {
+  World world{"intel-v2", policy_named("best"), true};
+  start_sampling(world, 0);
+  const HostEvent event = world.host.event_of(CounterId::gp(0));
+  const auto pmi_with_a_slow_handler = [&] {
+    world.run(period);
+    world.entry();
+    world.write(Msr::ia32_perf_global_ctrl, 0);
+    world.entry();
+    world.run(3 * period);
+    world.write(Msr::ia32_perf_global_ovf_ctrl, 1);
+    world.write(ia32_pmc[0], static_cast<std::uint32_t>(-period));
+    world.write(Msr::ia32_perf_global_ctrl, 0xFF);
+    world.entry();
+  };
+  pmi_with_a_slow_handler();
+  for (int n = 0; n < 10; ++n) {
+    world.host.reset_calls();
+    const std::uint64_t before = world.pmis;
+    pmi_with_a_slow_handler();
+    EXPECT_EQ(world.pmis - before, 1U);
+    EXPECT_EQ(world.host.calls().signals, 1U) << "that of the overflow";
+  }
+  world.pmu.sched_out();
+  world.write(Msr::ia32_perf_global_ctrl, 0);
+  world.entry();
+  EXPECT_TRUE(world.host.is_enabled(event)) << "a new slice tries again";
 }
 
 }  // namespace
