@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/run_command.hpp"
-#include "soft/embedded.hpp"
+#include "soft/images.hpp"
 
 namespace vpmu {
 namespace {
