@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/run_command.hpp"
-#include "soft/embedded.hpp"
+#include "soft/images.hpp"
 #include "vpmu/event_filter.hpp"
 
 namespace vpmu::lab {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "soft/embedded.hpp"
+#include "soft/images.hpp"
 #include "soft/rig.hpp"
 
 namespace vpmu::soft::test {
