@@ -27,7 +27,7 @@ void Memory::read(u64 physical, void* out, std::size_t length) const {
 }
 
 void Memory::write(u64 physical, const void* in, std::size_t length) {
-  if (physical >= bytes_) return;
+  if (physical >= bytes_ || length == 0) return;  // nothing may come from nowhere: `in` can be null
   std::memcpy(at(physical), in, std::min<u64>(length, bytes_ - physical));
 }
 
