@@ -1,6 +1,6 @@
 """Prints the compile commands that clang-tidy is to use: tidy_database.py COMPILE_COMMANDS ROOM...
 
-Keeps the files below these folders, each once: the core is also compiled freestanding, and one look at it is enough.
+Keeps the C++ files below these folders, each once: the core is also compiled freestanding, and one look at it is enough.
 Drops options that only g++ knows, and one under which clang 19 rejects the standard library's headers.
 """
 
@@ -15,7 +15,7 @@ def main():
         commands = json.load(file)
     kept = {}
     for entry in commands:
-        if entry["file"].startswith(tuple(room + "/" for room in sys.argv[2:])):
+        if entry["file"].endswith(".cpp") and entry["file"].startswith(tuple(room + "/" for room in sys.argv[2:])):
             entry["command"] = " ".join(word for word in entry["command"].split(" ") if word not in DROPPED)
             hosted = "-ffreestanding" not in entry["command"]
             if entry["file"] not in kept or hosted:
