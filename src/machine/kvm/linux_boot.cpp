@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "machine/kvm/acpi_tables.hpp"
 #include "machine/kvm/elf_image.hpp"
@@ -76,8 +75,8 @@ boot_params make_params(const LinuxImage& image) {
   params.hdr.boot_flag = 0xAA55;
   params.hdr.header = 0x53726448;  // "HdrS"
   params.hdr.version = 0x020F;
-  std::memcpy(reinterpret_cast<char*>(&params) + header_begin, image.setup_header.data(),
-              std::min(image.setup_header.size(), sizeof params.hdr));
+  std::copy_n(image.setup_header.data(), std::min(image.setup_header.size(), sizeof params.hdr),
+              reinterpret_cast<std::uint8_t*>(&params) + header_begin);
   params.hdr.type_of_loader = unknown_loader;
   params.hdr.loadflags = static_cast<std::uint8_t>(params.hdr.loadflags & ~(CAN_USE_HEAP)) | LOADED_HIGH;
   return params;
