@@ -196,9 +196,9 @@ class Event {
 
 // --- Checks ---
 
-/// A stretch of work takes a seventh of it, and a tick three quarters: if one takes longer, the emulator was itself
-/// without a processor, and no check of time means anything.
-constexpr double disturbing_seconds = 0.002;
+/// A stretch of work takes a tenth of it, and a tick half: if one takes longer, the emulator was itself without a
+/// processor, and no check of time means anything.
+constexpr double disturbing_seconds = 0.003;
 
 void check_time(bool holds, std::uint64_t longest_gap, double tsc_hz, const char* what, double percent) {
   const double gap = static_cast<double>(longest_gap) / tsc_hz;
