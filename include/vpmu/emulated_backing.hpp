@@ -48,7 +48,9 @@ class EmulatedBacking final : public Backing {
     std::uint64_t period = 0;     // as last set
     std::uint64_t remaining = 0;  // 0: not known
     std::uint64_t early = 0;      // events that ran while the guest's counter was off
-    std::uint64_t pause = 0;      // events in its longest soft pause of this time slice
+    std::uint64_t pause = 0;      // events that a soft pause may last, from those of this time slice
+    std::uint64_t resumed = 0;    // the host's count at the end of its last soft pause
+    std::uint64_t stretch = 0;    // events from one soft pause to the next, as last seen
   };
 
   [[nodiscard]] Event& event(CounterId counter) { return events_[counter.slot()]; }
@@ -65,6 +67,7 @@ class EmulatedBacking final : public Backing {
   void reprogram(RegisterFile& registers, CounterId counter);
   [[nodiscard]] bool counts_the_same(const RegisterFile& registers, CounterId counter) const;
   [[nodiscard]] bool hint_is_in_time(const RegisterFile& registers, CounterId counter) const;
+  [[nodiscard]] bool early_hint_is_next(CounterId counter) const;
   void fold_events(RegisterFile& registers, CounterSet counters);
   Result<std::uint64_t, HostError> count(CounterId counter);
   void take(RegisterFile& registers, CounterId counter, std::uint64_t now);

@@ -53,7 +53,7 @@ void EmulatedBacking::turn_on(RegisterFile& registers, CounterId counter) {
   }
   if ((soft_off_ & mask) != 0) resume_soft(counter);
   const bool by_emulation = registers.outstanding(counter) > registers.tolerance(counter);
-  if (!hint_is_in_time(registers, counter)) {
+  if (!hint_is_in_time(registers, counter) || early_hint_is_next(counter)) {
     const bool whole = by_emulation ? policy_.fold != Policy::fold_auto : policy_.reload == Policy::Reload::reprogram;
     if (whole && (running_ & mask) != 0) {
       reprogram(registers, counter);
@@ -77,14 +77,21 @@ void EmulatedBacking::turn_off(RegisterFile& registers, CounterId counter) {
     return;
   }
   if ((running_ & mask) != 0) {
-    // A host event that would hint before such a pause is over costs a signal and an exit: more than a real pause.
-    if (policy_.events == Policy::Events::soft && event(counter).pause < event(counter).remaining) {
-      if ((soft_off_ & mask) != 0) return;
-      const auto now = host_.peek(event(counter).handle);
-      if (now.ok()) {
-        take(registers, counter, *now);
-        soft_off_ |= mask;
-        return;
+    if (policy_.events == Policy::Events::soft) {
+      // A host event that would hint before such a pause is over costs a signal and an exit: more than a real pause.
+      Event& has = event(counter);
+      if (has.pause < has.remaining) {
+        if ((soft_off_ & mask) != 0) return;
+        const auto now = host_.peek(has.handle);
+        if (now.ok()) {
+          take(registers, counter, *now);
+          has.stretch = *now - has.resumed;
+          soft_off_ |= mask;
+          return;
+        }
+      } else {
+        // Not for ever: what made that one long may be over.
+        has.pause -= has.pause / 8;
       }
     }
     if ((soft_off_ & mask) != 0) resume_soft(counter);
@@ -114,7 +121,9 @@ void EmulatedBacking::open(RegisterFile& registers, CounterId counter) {
                     .period = period,
                     .remaining = period,
                     .early = 0,
-                    .pause = 0};
+                    .pause = 0,
+                    .resumed = 0,
+                    .stretch = 0};
   const CounterSet mask = counter.mask();
   open_ |= mask;
   user_ = spec.user ? user_ | mask : user_ & ~mask;
@@ -166,7 +175,7 @@ void EmulatedBacking::resume_soft(CounterId counter) {
   if (!now) return fail(counter, now.error());
   // What ran while the guest's counter was off is not the guest's, but brought the hint nearer.
   const std::uint64_t skipped = *now - has.counted;
-  has.counted = *now;
+  has.counted = has.resumed = *now;
   if (skipped > has.pause) has.pause = skipped;
   if (skipped < has.remaining) {
     has.remaining -= skipped;
@@ -192,6 +201,13 @@ bool EmulatedBacking::hint_is_in_time(const RegisterFile& registers, CounterId c
          has.remaining + has.early == registers.distance(counter) + late;
 }
 
+bool EmulatedBacking::early_hint_is_next(CounterId counter) const {
+  // An early hint costs a signal, an exit, a look and a new distance; to set the distance now costs that alone. But a
+  // pause before the hint makes it early again. So it is set where the hint is nearer than the next pause seems to be.
+  const Event& has = events_[counter.slot()];
+  return has.early != 0 && has.remaining / 2 <= has.stretch;
+}
+
 void EmulatedBacking::set_distance(RegisterFile& registers, CounterId counter) {
   fold(registers, counter.mask());
   if ((open_ & counter.mask()) == 0) return;
@@ -214,9 +230,11 @@ void EmulatedBacking::leave(RegisterFile& registers) {
   for_each_counter(hinted, [&](CounterId counter) {
     const CounterSet mask = counter.mask();
     if ((soft_off_ & mask) != 0) {
-      // It has been off for a whole period: time to pause it.
+      // It has been off for a whole period: time to pause it, and its next pauses too.
       resume_soft(counter);
-      if ((open_ & mask) != 0) disable(counter);
+      if ((open_ & mask) == 0) return;
+      event(counter).pause *= 2;
+      disable(counter);
       return;
     }
     const std::uint64_t before = registers.distance(counter);

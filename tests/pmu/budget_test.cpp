@@ -175,33 +175,84 @@ TEST(Budget, ASoftPauseBecomesARealOneAtTheFirstHintOrAfterASlice) {
   EXPECT_FALSE(world.host.is_enabled(event));
 }
 
-TEST(Budget, PausesThatOutlastAPeriodAreRealOnesUntilTheSliceEnds) {
-  World world{"intel-v2", policy_named("best"), true};
-  start_sampling(world, 0);
-  const HostEvent event = world.host.event_of(CounterId::gp(0));
-  const auto pmi_with_a_slow_handler = [&] {
-    world.run(period);
-    world.entry();
-    world.write(Msr::ia32_perf_global_ctrl, 0);
-    world.entry();
-    world.run(3 * period);
-    world.write(Msr::ia32_perf_global_ovf_ctrl, 1);
-    world.write(ia32_pmc[0], static_cast<std::uint32_t>(-period));
-    world.write(Msr::ia32_perf_global_ctrl, 0xFF);
-    world.entry();
-  };
-  pmi_with_a_slow_handler();
-  for (int n = 0; n < 10; ++n) {
-    world.host.reset_calls();
-    const std::uint64_t before = world.pmis;
-    pmi_with_a_slow_handler();
-    EXPECT_EQ(world.pmis - before, 1U);
-    EXPECT_EQ(world.host.calls().signals, 1U) << "that of the overflow";
-  }
-  world.pmu.sched_out();
+/// A PMI, and a handler that takes `events` with the guest's counters off.
+void pmi_of(World& world, std::uint64_t events) {
+  world.run(period);
+  world.entry();
   world.write(Msr::ia32_perf_global_ctrl, 0);
   world.entry();
-  EXPECT_TRUE(world.host.is_enabled(event)) << "a new slice tries again";
+  world.run(events);
+  world.write(Msr::ia32_perf_global_ovf_ctrl, 1);
+  world.write(ia32_pmc[0], static_cast<std::uint32_t>(-period));
+  world.write(Msr::ia32_perf_global_ctrl, 0xFF);
+  world.entry();
+}
+
+TEST(Budget, AHandlerDuringWhichTheHostCountsOnCostsOneSystemCallAndNoEarlyHint) {
+  World world{"intel-v2", policy_named("best"), true};
+  start_sampling(world, 0);
+  pmi_of(world, period / 2);
+  pmi_of(world, period / 2);  // the first pauses and stretches are known now
+  constexpr std::uint64_t pmis = 10;
+  const std::uint64_t before = world.pmis;
+  world.host.reset_calls();
+  for (std::uint64_t n = 0; n < pmis; ++n) pmi_of(world, period / 2);
+  EXPECT_EQ(world.pmis - before, pmis);
+  EXPECT_EQ(world.host.calls().set_period, pmis);
+  EXPECT_EQ(world.system_calls(), pmis);
+  EXPECT_EQ(world.host.calls().signals, pmis);
+}
+
+TEST(Budget, PausesFarFromTheOverflowCostNothingAndThoseBeforeItADistance) {
+  World world{"intel-v2", policy_named("best"), true};
+  start_sampling(world, 0);
+  const auto one_period = [&] {
+    for (int stretch = 0; stretch < 100; ++stretch) {
+      world.run(period / 100);
+      world.entry();
+      world.write(Msr::ia32_perf_global_ctrl, 0);
+      world.entry();
+      world.run(10);
+      if (stretch == 99) {
+        world.write(Msr::ia32_perf_global_ovf_ctrl, 1);
+        world.write(ia32_pmc[0], static_cast<std::uint32_t>(-period));
+      }
+      world.write(Msr::ia32_perf_global_ctrl, 0xFF);
+      world.entry();
+    }
+  };
+  one_period();
+  constexpr std::uint64_t periods = 10;
+  const std::uint64_t before = world.pmis;
+  world.host.reset_calls();
+  for (std::uint64_t n = 0; n < periods; ++n) one_period();
+  EXPECT_EQ(world.pmis - before, periods);
+  EXPECT_LE(world.system_calls(), 4 * periods) << "of 200 entries with another enable";
+  EXPECT_EQ(world.host.calls().signals, periods);
+}
+
+TEST(Budget, PausesThatOutlastAPeriodAreMostlyRealOnes) {
+  World world{"intel-v2", policy_named("best"), true};
+  start_sampling(world, 0);
+  pmi_of(world, 3 * period);
+  constexpr std::uint64_t pmis = 60;
+  const std::uint64_t before = world.pmis;
+  world.host.reset_calls();
+  for (std::uint64_t n = 0; n < pmis; ++n) pmi_of(world, 3 * period);
+  EXPECT_EQ(world.pmis - before, pmis);
+  EXPECT_GT(world.host.calls().signals, pmis) << "a soft one is tried now and then";
+  EXPECT_LE(world.host.calls().signals, pmis + pmis / 5);
+}
+
+TEST(Budget, OneLongPauseDoesNotEndSoftOnes) {
+  World world{"intel-v2", policy_named("best"), true};
+  start_sampling(world, 0);
+  pmi_of(world, 3 * period);
+  for (int n = 0; n < 20; ++n) pmi_of(world, period / 2);
+  world.host.reset_calls();
+  pmi_of(world, period / 2);
+  EXPECT_EQ(world.host.calls().disable, 0U);
+  EXPECT_EQ(world.host.calls().set_period, 1U);
 }
 
 }  // namespace

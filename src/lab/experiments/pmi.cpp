@@ -120,9 +120,10 @@ void add_notes(Section& section, const std::string& inputs) {
       "handler also stores the sample, which is not modelled, so that ours should be the shorter. Where it is longer, "
       "the host calls priced here, system calls of a VMM in user space, are dearer than calls within the kernel.");
   section.notes.emplace_back(
-      "With events=soft, which best has, a paused event may signal early: where signals are as dear as here and "
-      "samples "
-      "as frequent, that costs more than it saves; compare best,events=keep.");
+      "Best sets the distance to the next overflow once a handler, one host call, and pauses nothing; events=keep "
+      "pauses "
+      "and resumes, two. What best has above the floor beyond that call are stops of the guest's own between two "
+      "samples that outlast the rest of a period: the event signals while it is off.");
   section.notes.emplace_back(
       "Floor: the same handler where host work costs nothing. Of the run: all host work, with the signals between the "
       "handlers, for each PMI. Measured: the VMM's own time for a PMI, real host calls, no exits; medians.");
