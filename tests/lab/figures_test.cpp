@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string_view>
+#include <utility>
+
 #include "lab/experiments/guest_pool.hpp"
+#include "lab/experiments/kvm_guest.hpp"
 #include "lab/experiments/section_report.hpp"
 #include "lab/experiments/throttling.hpp"
 
@@ -106,6 +111,40 @@ TEST(SectionJson, keeps_the_origins_apart) {
   const std::string json = sections_json(std::vector{small()});
   EXPECT_THAT(json, testing::ContainsRegex("\"modelled\": \\{\n *\"ns\": 1234.0\n"));
   EXPECT_THAT(json, HasSubstr("\"here_ns\": \"no perf here\""));
+}
+
+Table with_kvm(Cell first, Cell second) {
+  return {.key = "t",
+          .title = "T",
+          .columns = {{"name", "name"}, {"kvm", "kvm"}, {"gain", "gain"}, {"last", "last"}},
+          .rows = {{"before", std::move(first), Cell{}, 1.0}, {"after", std::move(second), Cell{}, 2.0}}};
+}
+constexpr std::array<std::string_view, 2> kvm_columns{"kvm", "gain"};
+
+TEST(Columns, without_a_number_are_dropped_and_say_why) {
+  Table table = with_kvm({}, "no kvm here");
+  EXPECT_EQ(drop_if_empty(table, kvm_columns), "no kvm here");
+  ASSERT_THAT(table.columns, SizeIs(2));
+  EXPECT_EQ(table.columns[1].key, "last");
+  ASSERT_THAT(table.rows[1], SizeIs(2));
+  EXPECT_EQ(table.rows[1][1].number, 2.0);
+}
+
+TEST(Columns, with_one_number_all_stay) {
+  Table table = with_kvm("no kvm here", 7.0);
+  EXPECT_EQ(drop_if_empty(table, kvm_columns), "");
+  EXPECT_THAT(table.columns, SizeIs(4));
+  EXPECT_THAT(table.rows[0], SizeIs(4));
+}
+
+TEST(OnKvm, a_figure_that_the_host_cannot_count_says_so) {
+  const KvmReading reading{"exit", {}, kvm_exit_ns};
+  KvmFigures figures{.lines = figure_lines("figure exits elapsed=100 count=10\n")};
+  EXPECT_GT(reading.of(figures).value(), 0);
+  figures.lines.clear();
+  EXPECT_EQ(reading.of(figures).error(), "the host clock counts cycles alone");
+  figures.host = kvm::HostKind::perf;
+  EXPECT_THAT(reading.of(figures).error(), HasSubstr("no figure exits"));
 }
 
 }  // namespace

@@ -69,8 +69,10 @@ cp "$busybox" host/bin/busybox
 ln -s busybox host/bin/sh
 cp "$vpmu" host/bin/vpmu
 with_libraries host/bin/vpmu host
-cp "$(dirname "$vpmu")/example_minimal_vmm" host/bin/
-with_libraries host/bin/example_minimal_vmm host
+for program in example_minimal_vmm bench_kvm; do
+  cp "$(dirname "$vpmu")/$program" host/bin/
+  with_libraries "host/bin/$program" host
+done
 cp "$guests"/*.elf host/guests/
 cp "$guest_kernel"/boot/vmlinuz-* host/bzImage
 for module in virt/lib/irqbypass arch/x86/kvm/kvm drivers/crypto/ccp/ccp arch/x86/kvm/kvm-amd; do

@@ -40,7 +40,7 @@ std::string_view FigureLine::text(std::string_view key) const {
   throw LabError{fmt::format("figure {} has no {}", name, key)};
 }
 
-const FigureLine& GuestFigures::line(std::string_view name, std::string_view prefix) const {
+const FigureLine& find_figure(const std::vector<FigureLine>& lines, std::string_view name, std::string_view prefix) {
   for (const FigureLine& line : lines) {
     if (line.name == name && line.prefix.starts_with(prefix)) return line;
   }

@@ -38,12 +38,17 @@ struct FigureLine {
   [[nodiscard]] std::string_view text(std::string_view key) const;
 };
 
+/// The first line of that name of which `prefix` begins so; throws LabError if there is none.
+const FigureLine& find_figure(const std::vector<FigureLine>& lines, std::string_view name,
+                              std::string_view prefix = {});
+
 struct GuestFigures {
   GuestResult result;
   std::vector<FigureLine> lines;
 
-  /// The first line of that name of which `prefix` begins so; throws LabError if there is none.
-  [[nodiscard]] const FigureLine& line(std::string_view name, std::string_view prefix = {}) const;
+  [[nodiscard]] const FigureLine& line(std::string_view name, std::string_view prefix = {}) const {
+    return find_figure(lines, name, prefix);
+  }
   /// TSC ticks to ns.
   [[nodiscard]] double ns(double ticks) const { return ticks * 1e9 / static_cast<double>(result.tsc_hz); }
 };

@@ -5,6 +5,7 @@
 
 #include "lab/experiments/costs.hpp"
 #include "lab/experiments/experiment.hpp"
+#include "lab/experiments/kvm_guest.hpp"
 #include "lab/experiments/measure.hpp"
 #include "lab/experiments/published.hpp"
 #include "lab/experiments/throttling.hpp"
@@ -81,6 +82,8 @@ Table handler_table() {
                       {"perf_gain", "gain", Origin::measured, 2, "x"},
                       {"clock_ns", "clock", Origin::measured},
                       {"clock_gain", "gain", Origin::measured, 2, "x"},
+                      {"kvm_ns", "on KVM", Origin::measured},
+                      {"kvm_gain", "gain", Origin::measured, 2, "x"},
                       {"published_ns", "handler", Origin::published},
                       {"published_gain", "gain", Origin::published, 0, "x"},
                       {"error", "error", Origin::modelled, 0, " %"}},
@@ -134,7 +137,16 @@ void add_notes(Section& section, const std::string& inputs) {
 
 }  // namespace
 
-void measure_pmi(Measurements& out, const std::atomic<bool>& stop) { measure_pmis(out, measured_policies, 1, stop); }
+void measure_pmi(Measurements& out, const std::atomic<bool>& stop) {
+  measure_pmis(out, measured_policies, 1, stop);
+  constexpr std::uint64_t samples = 16;
+  std::vector<KvmReading> readings;
+  readings.reserve(measured_policies.size());
+  for (const char* policy : measured_policies) {
+    readings.push_back({fmt::format("kvm/{}", policy), kvm_sampling(policy, samples), kvm_handler_ns});
+  }
+  measure_on_kvm(out, readings, stop);
+}
 
 Section run_pmi(const Bench& bench) {
   model::Platform platform = bench.platform(calibrated_platform);
@@ -173,13 +185,14 @@ Section run_pmi(const Bench& bench) {
     const GuestResult& result = figures[i].result;
     const Cell perf = measured("perf", variant);
     const Cell clock = measured("clock", variant);
-    time.rows.push_back({variant.name, handler, range_of(bench.pool, jobs[i], handler_ns), times_less(first, handler),
-                         floor, percent_off(handler, floor), handler - floor, times_less(first_host, handler - floor),
-                         static_cast<double>(result.host_ns) / static_cast<double>(result.pmis), perf,
-                         times_less(measured("perf", variants[0]), perf), clock,
-                         times_less(measured("clock", variants[0]), clock), variant.published_ns,
-                         times_less(published::pmi_before_ns, variant.published_ns),
-                         percent_off(handler, variant.published_ns)});
+    const Cell kvm = measured("kvm", variant);
+    time.rows.push_back(
+        {variant.name, handler, range_of(bench.pool, jobs[i], handler_ns), times_less(first, handler), floor,
+         percent_off(handler, floor), handler - floor, times_less(first_host, handler - floor),
+         static_cast<double>(result.host_ns) / static_cast<double>(result.pmis), perf,
+         times_less(measured("perf", variants[0]), perf), clock, times_less(measured("clock", variants[0]), clock), kvm,
+         times_less(measured("kvm", variants[0]), kvm), variant.published_ns,
+         times_less(published::pmi_before_ns, variant.published_ns), percent_off(handler, variant.published_ns)});
     constexpr std::uint64_t many = 10'000;
     const auto rate = [&](std::uint64_t pmis) {
       return static_cast<double>(rate_after(pmis, static_cast<std::uint64_t>(handler)));
@@ -194,6 +207,8 @@ Section run_pmi(const Bench& bench) {
                       .modelled = {first, handler_ns(figures[best_variant])},
                       .measured = {measured("perf", variants[0]), measured("perf", variants[best_variant])},
                       .published = {published::pmi_before_ns, published::pmi_after_ns}};
+  constexpr std::array<std::string_view, 2> kvm_columns{"kvm_ns", "kvm_gain"};
+  const std::string no_kvm = drop_if_empty(time, kvm_columns);
   section.tables = {std::move(time), std::move(rates)};
   section.charts.push_back(std::move(chart));
 
@@ -205,6 +220,7 @@ Section run_pmi(const Bench& bench) {
   kinds.title = "What is left of the handler's time, by kind";
   kinds.y_title = "ns";
   section.charts.push_back(std::move(kinds));
+  if (!no_kvm.empty()) section.notes.push_back(fmt::format("No figures on KVM: {}.", no_kvm));
   add_notes(section, widest_inputs(bench.pool, jobs[best_variant], handler_ns, "ns"));
   return section;
 }

@@ -20,6 +20,25 @@ const char* name_of(Origin origin) {
   return "?";
 }
 
+std::string drop_if_empty(Table& table, std::span<const std::string_view> keys) {
+  std::vector<std::size_t> found;
+  std::string why;
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    if (std::ranges::find(keys, table.columns[c].key) == keys.end()) continue;
+    found.push_back(c);
+    for (const std::vector<Cell>& row : table.rows) {
+      if (row[c].number) return {};
+      if (why.empty()) why = row[c].text;
+    }
+  }
+  for (std::size_t i = found.size(); i-- > 0;) {
+    const auto at = static_cast<std::ptrdiff_t>(found[i]);
+    table.columns.erase(table.columns.begin() + at);
+    for (std::vector<Cell>& row : table.rows) row.erase(row.begin() + at);
+  }
+  return why;
+}
+
 Cell percent_off(const Cell& value, const Cell& base) {
   if (!value.number || !base.number || *base.number == 0) return {};
   return (*value.number / *base.number - 1) * 100;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -94,6 +95,8 @@ struct Section {
   std::vector<std::string> notes = {};  // one sentence or two each
 };
 
+/// Removes these columns if none of their cells holds a number. Then the first of their cells that says why, if any.
+std::string drop_if_empty(Table& table, std::span<const std::string_view> keys);
 /// `value` over `base` less one, in percent; nothing if either is missing.
 Cell percent_off(const Cell& value, const Cell& base);
 /// `base` over `value`: how many times less; nothing if either is missing.
