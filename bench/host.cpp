@@ -9,9 +9,9 @@
 #include <bit>
 #include <vector>
 
-#include "host/clock.hpp"
-#include "host/linux_perf.hpp"
 #include "vpmu/event_select.hpp"
+#include "vpmu/host/clock.hpp"
+#include "vpmu/host/linux_perf.hpp"
 
 namespace vpmu {
 namespace {

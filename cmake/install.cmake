@@ -4,9 +4,10 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# The library: the rooms behind include/vpmu/, in one piece. Of the kvm machine, the public helper alone.
+# The library: the rooms behind include/vpmu/, in one piece. Of hosts and the kvm machine, what is public.
 set(vpmu_objects
   $<TARGET_OBJECTS:vpmu_arch> $<TARGET_OBJECTS:vpmu_pmu> $<TARGET_OBJECTS:vpmu_backing>
+  "$<FILTER:$<TARGET_OBJECTS:vpmu_host>,INCLUDE,/(clock|clock_system|linux_perf|linux_perf_system|signal_hints)[.]cpp>"
   "$<FILTER:$<TARGET_OBJECTS:vpmu_kvm>,INCLUDE,/(msr_routing|vcpu_pmu|rdpmc_sites|elf_image)[.]cpp>")
 add_library(vpmu_shared SHARED ${vpmu_objects})
 add_library(vpmu_static STATIC ${vpmu_objects})

@@ -13,9 +13,8 @@
 #include <cstring>
 #include <vector>
 
-#include "host/clock.hpp"
-#include "machine/kvm/abi.hpp"
 #include "vpmu/emulated_backing.hpp"
+#include "vpmu/host/clock.hpp"
 #include "vpmu/kvm.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
@@ -150,10 +149,21 @@ const char* create(Machine& machine) {
   return nullptr;
 }
 
+/// struct kvm_cpuid2 with its entries. The header's own ends in an array that has another size in C++ than in C, and
+/// the size is part of an ioctl's number: so the numbers are C's.
+struct Cpuid {
+  static constexpr std::uint32_t most = 256;
+  std::uint32_t count = most;
+  std::uint32_t padding = 0;
+  kvm_cpuid_entry2 entries[most] = {};
+};
+constexpr unsigned long get_supported_cpuid = 0xC008AE05;
+constexpr unsigned long set_cpuid2 = 0x4008AE90;
+
 /// CPUID is what KVM supports, with the PMU's part put in.
 bool set_cpuid(const Machine& machine, const vpmu::Profile& profile) {
-  vpmu::kvm::abi::Cpuid cpuid{.count = vpmu::kvm::abi::Cpuid::most};
-  if (::ioctl(machine.kvm, vpmu::kvm::abi::get_supported_cpuid, &cpuid) < 0) return false;
+  Cpuid cpuid;
+  if (::ioctl(machine.kvm, get_supported_cpuid, &cpuid) < 0) return false;
   for (std::uint32_t i = 0; i < cpuid.count; ++i) {
     kvm_cpuid_entry2& entry = cpuid.entries[i];
     const auto made =
@@ -163,7 +173,7 @@ bool set_cpuid(const Machine& machine, const vpmu::Profile& profile) {
     entry.ecx = made.ecx;
     entry.edx = made.edx;
   }
-  return ::ioctl(machine.vcpu, vpmu::kvm::abi::set_cpuid2, &cpuid) == 0;
+  return ::ioctl(machine.vcpu, set_cpuid2, &cpuid) == 0;
 }
 
 bool set_registers(const Machine& machine) {

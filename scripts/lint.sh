@@ -48,7 +48,7 @@ check_headers() {
   return "$rc"
 }
 
-check_scripts() { shellcheck -x run test .ci/run scripts/*.sh scripts/*.bash tests/install/*.sh tests/linux/*.sh bench/*.sh; }
+check_scripts() { shellcheck -x run test .ci/run scripts/*.sh scripts/*.bash tests/install/*.sh tests/linux/*.sh; }
 
 cd "$root"
 what=${1-all}

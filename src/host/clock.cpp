@@ -1,4 +1,4 @@
-#include "host/clock.hpp"
+#include "vpmu/host/clock.hpp"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "host/clock_system.hpp"
+#include "vpmu/host/clock_system.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>

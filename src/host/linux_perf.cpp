@@ -1,4 +1,4 @@
-#include "host/linux_perf.hpp"
+#include "vpmu/host/linux_perf.hpp"
 
 #include <cpuid.h>
 #include <fcntl.h>

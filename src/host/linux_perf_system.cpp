@@ -1,4 +1,4 @@
-#include "host/linux_perf_system.hpp"
+#include "vpmu/host/linux_perf_system.hpp"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

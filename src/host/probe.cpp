@@ -14,8 +14,8 @@
 #include <fstream>
 #include <optional>
 
-#include "host/clock.hpp"
-#include "host/linux_perf.hpp"
+#include "vpmu/host/clock.hpp"
+#include "vpmu/host/linux_perf.hpp"
 
 namespace vpmu {
 namespace {

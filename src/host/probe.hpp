@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "host/clock_system.hpp"
-#include "host/linux_perf_system.hpp"
+#include "vpmu/host/clock_system.hpp"
+#include "vpmu/host/linux_perf_system.hpp"
 
 namespace vpmu {
 

@@ -1,4 +1,4 @@
-#include "host/signal_hints.hpp"
+#include "vpmu/host/signal_hints.hpp"
 
 #include <sched.h>
 

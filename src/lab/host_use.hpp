@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "host/host_calls.hpp"
 #include "host/model/hardware_port.hpp"
+#include "vpmu/host/host_calls.hpp"
 
 namespace vpmu::lab {
 

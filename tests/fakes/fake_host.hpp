@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "host/host_calls.hpp"
 #include "vpmu/event_select.hpp"
+#include "vpmu/host/host_calls.hpp"
 #include "vpmu/host_events.hpp"
 
 namespace vpmu::fakes {

@@ -1,5 +1,5 @@
 // Cycles from the vCPU thread's own time.
-#include "host/clock.hpp"
+#include "vpmu/host/clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <map>
 
-#include "host/clock_system.hpp"
+#include "vpmu/host/clock_system.hpp"
 
 namespace vpmu::test {
 

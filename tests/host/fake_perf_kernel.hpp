@@ -13,8 +13,8 @@
 #include <map>
 #include <vector>
 
-#include "host/linux_perf_system.hpp"
-#include "host/signal_hints.hpp"
+#include "vpmu/host/linux_perf_system.hpp"
+#include "vpmu/host/signal_hints.hpp"
 
 namespace vpmu::test {
 

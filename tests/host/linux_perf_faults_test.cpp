@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "host/fake_perf_kernel.hpp"
-#include "host/linux_perf.hpp"
 #include "vpmu/emulated_backing.hpp"
 #include "vpmu/event_select.hpp"
+#include "vpmu/host/linux_perf.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu::test {

@@ -1,5 +1,5 @@
 // What LinuxPerf asks of the kernel, and what it makes of the answers.
-#include "host/linux_perf.hpp"
+#include "vpmu/host/linux_perf.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "host/clock.hpp"
-#include "host/linux_perf.hpp"
 #include "vpmu/emulated_backing.hpp"
 #include "vpmu/event_select.hpp"
+#include "vpmu/host/clock.hpp"
+#include "vpmu/host/linux_perf.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace {

@@ -50,6 +50,10 @@ read -ra flags < <(pkg-config --cflags --libs vpmu)
 c++ -std=c++20 -Wall -Wextra -Werror "$work/cmake/main.cpp" "${flags[@]}" -o "$work/by-pkg-config"
 LD_LIBRARY_PATH=$libraries "$work/by-pkg-config"
 
+step "a whole VMM on KVM"
+c++ -std=c++20 -Wall -Wextra -Werror "$2/examples/minimal_vmm.cpp" "${flags[@]}" -o "$work/minimal_vmm"
+LD_LIBRARY_PATH=$libraries "$work/minimal_vmm" || (($? == 77)) # skipped without KVM
+
 step "freestanding core, -nostdlib"
 mkdir "$work/core"
 listing CMakeLists.txt 2 >"$work/core/CMakeLists.txt"

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "host/host_calls.hpp"
 #include "host/model/hardware.hpp"
 #include "host/model/platform.hpp"
+#include "vpmu/host/host_calls.hpp"
 
 namespace vpmu::model {
 

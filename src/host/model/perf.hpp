@@ -4,10 +4,10 @@
 #include <array>
 #include <cstdint>
 
-#include "host/host_calls.hpp"
 #include "host/model/cost.hpp"
 #include "host/model/hardware.hpp"
 #include "host/model/platform.hpp"
+#include "vpmu/host/host_calls.hpp"
 #include "vpmu/host_events.hpp"
 
 namespace vpmu::model {

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <string>
 
-#include "host/clock.hpp"
-#include "host/linux_perf.hpp"
 #include "vpmu/emulated_backing.hpp"
 #include "vpmu/event_select.hpp"
+#include "vpmu/host/clock.hpp"
+#include "vpmu/host/linux_perf.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
 namespace vpmu::lab {

@@ -5,8 +5,8 @@
 #include <string>
 #include <variant>
 
-#include "host/clock.hpp"
-#include "host/linux_perf.hpp"
+#include "vpmu/host/clock.hpp"
+#include "vpmu/host/linux_perf.hpp"
 
 namespace vpmu::kvm {
 

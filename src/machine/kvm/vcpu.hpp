@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "host/host_calls.hpp"
 #include "machine/kvm/devices.hpp"
 #include "machine/kvm/guest_host.hpp"
 #include "machine/kvm/vm.hpp"
 #include "vpmu/event_filter.hpp"
+#include "vpmu/host/host_calls.hpp"
 #include "vpmu/kvm.hpp"
 #include "vpmu/policy.hpp"
 #include "vpmu/profile.hpp"

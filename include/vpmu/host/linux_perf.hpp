@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <optional>
 
-#include "host/host_calls.hpp"
-#include "host/linux_perf_system.hpp"
-#include "host/signal_hints.hpp"
 #include "vpmu/counter.hpp"
+#include "vpmu/host/host_calls.hpp"
+#include "vpmu/host/linux_perf_system.hpp"
+#include "vpmu/host/signal_hints.hpp"
 #include "vpmu/host_events.hpp"
 
 namespace vpmu {

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "host/clock_system.hpp"
-#include "host/host_calls.hpp"
-#include "host/signal_hints.hpp"
 #include "vpmu/counter.hpp"
+#include "vpmu/host/clock_system.hpp"
+#include "vpmu/host/host_calls.hpp"
+#include "vpmu/host/signal_hints.hpp"
 #include "vpmu/host_events.hpp"
 
 namespace vpmu {
