@@ -104,7 +104,26 @@ class RegisterFile {
   void overflow(CounterId counter);
   /// The counters in which an emulated event counts, found by looking at each of them.
   [[nodiscard]] CounterSet walk_matches(EmulatedEvent event, bool user) const;
-  void count_emulated(CounterSet counters);
+  // Inline, and without the overflows, for its one caller: an emulated instruction is a matter of a few ns.
+  void count_emulated(CounterSet counters) {
+    ++revision_;
+    CounterSet overflowed = 0;
+    CounterSet due = 0;
+    for_each_counter(counters, [&](CounterId counter) {
+      Counter& state = counters_[counter.slot()];
+      state.value = (state.value + 1) & mask_of(counter);
+      ++state.outstanding;
+      if (state.value == 0) [[unlikely]] {
+        overflowed |= counter.mask();
+      } else if (state.outstanding > state.tolerance) {
+        due |= counter.mask();
+      }
+    });
+    requested_ |= due;
+    if (overflowed != 0) [[unlikely]]
+      overflow_by_emulation(overflowed);
+  }
+  void overflow_by_emulation(CounterSet counters);
   void write_counter(CounterId counter, std::uint64_t value);
   void new_period(CounterId counter);
 

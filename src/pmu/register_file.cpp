@@ -83,16 +83,11 @@ void RegisterFile::take_global_ctrl(std::uint64_t value) {
   refresh();
 }
 
-void RegisterFile::count_emulated(CounterSet counters) {
-  ++revision_;
+void RegisterFile::overflow_by_emulation(CounterSet counters) {
   for_each_counter(counters, [this](CounterId counter) {
-    Counter& state = counters_[counter.slot()];
-    state.value = (state.value + 1) & mask_of(counter);
-    if (state.value == 0) [[unlikely]] {
-      overflow(counter);
-      new_period(counter);
-    }
-    if (++state.outstanding > state.tolerance) requested_ |= counter.mask();
+    overflow(counter);
+    new_period(counter);
+    if (outstanding(counter) > tolerance(counter)) requested_ |= counter.mask();
   });
 }
 
