@@ -6,12 +6,14 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <expected>
 #include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -20,6 +22,9 @@
 #include "lab/experiments/experiment.hpp"
 #include "lab/experiments/measure_platform.hpp"
 #include "lab/experiments/section_report.hpp"
+#include "lab/experiments/sweep.hpp"
+#include "lab/experiments/sweep_merge.hpp"
+#include "lab/experiments/sweep_run.hpp"
 #include "lab/platform_file.hpp"
 
 namespace vpmu::cli {
@@ -32,6 +37,8 @@ struct Options {
   std::string platform;
   std::string json;
   std::string html;
+  std::vector<std::string> sweeps;
+  std::string point;
   bool no_measure = false;
   unsigned threads = 2;
   unsigned ticks = 10'000;
@@ -58,6 +65,8 @@ class ProgressLine {
   std::mutex mutex_;
 };
 
+lab::Colour colour_of_output() { return ::isatty(STDOUT_FILENO) != 0 ? lab::Colour::yes : lab::Colour::no; }
+
 std::vector<const lab::Experiment*> chosen(const std::vector<std::string>& names) {
   std::vector<const lab::Experiment*> list;
   for (const lab::Experiment& experiment : lab::experiments()) {
@@ -71,6 +80,13 @@ std::vector<const lab::Experiment*> chosen(const std::vector<std::string>& names
     if (std::ranges::find(list, experiment) == list.end()) list.push_back(experiment);
   }
   return list;
+}
+
+/// Takes a value out of what was parsed.
+template <class Value>
+Value known(std::expected<Value, std::string> parsed) {
+  if (!parsed) throw UseError{parsed.error()};
+  return std::move(*parsed);
 }
 
 /// A platform by its name, or from a file.
@@ -101,6 +117,15 @@ void finish(std::optional<OutputFile>& file, const std::string& text) {
   if (const auto done = file->commit(); !done) throw UseError{done.error()};
 }
 
+/// To the file if there is one, else to standard output.
+void put(std::optional<OutputFile>& file, const std::string& text) {
+  if (file) {
+    finish(file, text);
+  } else {
+    fmt::print("{}", text);
+  }
+}
+
 void catch_signals() {
   struct sigaction action{};
   action.sa_handler = on_signal;
@@ -121,16 +146,53 @@ ExitStatus measure(const std::string& path) {
     if (!measured.not_measured.empty()) {
       fmt::print(stderr, "vpmu: host calls are not measured, and stay those of generic: {}\n", measured.not_measured);
     }
-    const std::string text = lab::platform_json(measured.platform);
-    if (json) {
-      finish(json, text);
-    } else {
-      fmt::print("{}", text);
-    }
+    put(json, lab::platform_json(measured.platform));
   } catch (const lab::Interrupted&) {
     return say_interrupted();
   }
   return ExitStatus::success;
+}
+
+ExitStatus merge(const std::vector<std::string>& paths, const std::string& path) {
+  std::optional<OutputFile> json = create(path);
+  put(json, known(lab::merge_sweep(paths)));
+  return ExitStatus::success;
+}
+
+ExitStatus sweep(const Options& options, const lab::LabOptions& lab_options,
+                 const std::vector<const lab::Experiment*>& experiments) {
+  std::vector<lab::SweepKey> keys;
+  keys.reserve(options.sweeps.size());
+  for (const std::string& text : options.sweeps) keys.push_back(known(lab::parse_sweep_key(text)));
+  const lab::Slice slice = options.point.empty() ? lab::Slice{} : known(lab::parse_slice(options.point));
+  const auto sweep = known(lab::Sweep::create(experiments, std::move(keys), lab_options));
+  std::optional<OutputFile> json = create(options.json);
+  catch_signals();
+  ProgressLine progress;
+  std::vector<lab::SweepResult> results;
+  try {
+    results = lab::run_sweep(sweep, slice, options.threads, stop_requested,
+                             [&progress](unsigned done, unsigned of) { progress.show("points", done, of); });
+  } catch (const lab::Interrupted&) {
+    progress.clear();
+    return say_interrupted();
+  }
+  progress.clear();
+  std::string lines;
+  for (const lab::SweepResult& result : results) lines += result.line;
+  put(json, lines);
+  if (json) {
+    constexpr std::size_t rows = 50;
+    for (const lab::Table& table : lab::sweep_tables(sweep, results, rows)) {
+      fmt::print("{}", lab::table_text(table, colour_of_output()));
+    }
+    if (results.size() > rows) fmt::print("... and {} more points in {}\n", results.size() - rows, options.json);
+  }
+  const auto failed = std::ranges::count_if(results, [](const auto& result) { return result.figures.empty(); });
+  if (failed == 0) return ExitStatus::success;
+  fmt::print(stderr, "vpmu: a guest failed at {} of {} points: see \"failed\" in their lines\n", failed,
+             results.size());
+  return ExitStatus::failed;
 }
 
 ExitStatus run(const Options& options) {
@@ -140,6 +202,7 @@ ExitStatus run(const Options& options) {
   lab_options.ticks = options.ticks;
   if (options.no_measure) lab_options.measure = lab::LabOptions::Measure::no;
   if (!options.platform.empty()) lab_options.platform = platform_of(options.platform);
+  if (!options.sweeps.empty()) return sweep(options, lab_options, experiments);
   std::optional<OutputFile> json = create(options.json);
   std::optional<OutputFile> html = create(options.html);
   catch_signals();
@@ -160,11 +223,20 @@ ExitStatus run(const Options& options) {
   progress.clear();
   finish(json, lab::sections_json(sections));
   finish(html, lab::sections_page(sections));
-  const lab::Colour colour = ::isatty(STDOUT_FILENO) != 0 ? lab::Colour::yes : lab::Colour::no;
+  const lab::Colour colour = colour_of_output();
   for (const lab::Section& section : sections) fmt::print("{}", lab::section_text(section, colour));
   if (sections.size() > 1) fmt::print("{}", lab::table_text(lab::headlines(sections), colour));
   if (html) fmt::print("\nThe page: {}\n", options.html);
   return ExitStatus::success;
+}
+
+/// merge and measure have nothing to do with what else `lab` takes.
+void refuse_arguments(const CLI::App& lab, const CLI::App& subcommand) {
+  for (const CLI::Option* option : lab.get_options()) {
+    if (option->count() == 0) continue;
+    throw UseError{
+        fmt::format("vpmu lab {} runs no experiment: leave {} out", subcommand.get_name(), option->get_name())};
+  }
 }
 
 }  // namespace
@@ -179,7 +251,7 @@ void add_lab(CLI::App& app, ExitStatus& status) {
   command->add_option("--platform", options->platform,
                       "Whose costs are modelled: a name, or a JSON file; without it, each publication's machine");
   command->add_option("--json", options->json, "Also write all figures to this file");
-  command->add_option("--html", options->html, "Also write one page with charts to this file");
+  CLI::Option* html = command->add_option("--html", options->html, "Also write one page with charts to this file");
   command->add_flag("--no-measure", options->no_measure, "Leave out what is measured on this machine");
   constexpr unsigned most_threads = 256;
   command->add_option("--threads", options->threads, "Guests at a time")
@@ -189,10 +261,33 @@ void add_lab(CLI::App& app, ExitStatus& status) {
   command->add_option("--ticks", options->ticks, "Ticks of the guest of experiment tick, for each T")
       ->check(CLI::Range(1U, most_ticks))
       ->capture_default_str();
+  CLI::Option* sweep =
+      command
+          ->add_option("--sweep", options->sweeps,
+                       "A point for each value of a platform, profile or policy key; several make all combinations. "
+                       "Nothing is measured. A line of JSON a point, to standard output or --json's file")
+          ->option_text("KEY=A,B,...")
+          ->allow_extra_args(false)
+          ->excludes(html);
+  command->add_option("--point", options->point, "Of a sweep: points I, I + N, I + 2 N, ... alone")
+      ->option_text("I/N")
+      ->needs(sweep);
+  auto files = std::make_shared<std::vector<std::string>>();
+  auto merged = std::make_shared<std::string>();
+  CLI::App* merging = command->add_subcommand("merge", "Join the slices of a sweep: as if one machine had run it");
+  merging->add_option("file", *files, "What --sweep with --point wrote; - is standard input")->required();
+  merging->add_option("--json", *merged, "To this file; without it, to standard output");
+  merging->callback([command, merging, files, merged, &status] {
+    refuse_arguments(*command, *merging);
+    status = merge(*files, *merged);
+  });
   auto measured = std::make_shared<std::string>();
   CLI::App* measuring = command->add_subcommand("measure", "Write this machine as a platform");
   measuring->add_option("--json", *measured, "To this file; without it, to standard output");
-  measuring->callback([measured, &status] { status = measure(*measured); });
+  measuring->callback([command, measuring, measured, &status] {
+    refuse_arguments(*command, *measuring);
+    status = measure(*measured);
+  });
   command->callback([command, options, &status] {
     if (command->get_subcommands().empty()) status = run(*options);
   });

@@ -140,15 +140,8 @@ std::string guest_text(const GuestOptions& options, const GuestResult& result, c
   return text;
 }
 
-std::string guest_json(const GuestOptions& options, const GuestResult& result, const WallFigures& wall) {
+nlohmann::ordered_json work_json(const GuestResult& result) {
   nlohmann::ordered_json json;
-  json["image"] = options.image_name;
-  json["append"] = options.append;
-  json["pmu"] = pmu_name(options.pmu);
-  json["policy"] = to_text(options.policy);
-  json["platform"] = options.platform.name;
-  json["ending"] = ending(result);
-  json["exit_value"] = result.exit_value;
   json["instructions"] = result.instructions;
   json["emulated_instructions"] = result.emulated_instructions;
   json["branches"] = result.branches;
@@ -165,6 +158,19 @@ std::string guest_json(const GuestOptions& options, const GuestResult& result, c
       {"lvtpc_writes", hardware.others.lvtpc_writes},       {"vm_entry_fields", hardware.others.entry_fields},
       {"host_perf_calls", hardware.others.host_perf_calls}, {"intercept_changes", hardware.others.intercept_changes}};
   json["modelled_host_ns"] = result.host_ns;
+  return json;
+}
+
+std::string guest_json(const GuestOptions& options, const GuestResult& result, const WallFigures& wall) {
+  nlohmann::ordered_json json;
+  json["image"] = options.image_name;
+  json["append"] = options.append;
+  json["pmu"] = pmu_name(options.pmu);
+  json["policy"] = to_text(options.policy);
+  json["platform"] = options.platform.name;
+  json["ending"] = ending(result);
+  json["exit_value"] = result.exit_value;
+  json.update(work_json(result));
   json["health"] = nlohmann::ordered_json::object();
   for (const auto& [counter, why] : result.unhealthy) json["health"][counter] = describe(why);
   json["read_zero"] = nlohmann::ordered_json::object();

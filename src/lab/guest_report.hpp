@@ -1,6 +1,7 @@
 // A guest's run as a table for a person and as JSON for a program.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lab/guest_run.hpp"
@@ -16,6 +17,9 @@ struct WallFigures {
 std::string guest_text(const GuestOptions& options, const GuestResult& result, const WallFigures& wall);
 /// All that differs from run to run stands under `wall`.
 std::string guest_json(const GuestOptions& options, const GuestResult& result, const WallFigures& wall);
+
+/// What a guest and its PMU did, and what that costs the modelled host: no wall-clock figures.
+nlohmann::ordered_json work_json(const GuestResult& result);
 
 /// How a run ended, in one line.
 std::string ending(const GuestResult& result);

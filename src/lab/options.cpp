@@ -194,6 +194,26 @@ constexpr std::array<Key<Profile>, 14> profile_settings{{
 
 }  // namespace
 
+bool is_profile_key(std::string_view key) {
+  return std::ranges::find(profile_settings, key, &Key<Profile>::name) != profile_settings.end();
+}
+
+bool is_policy_key(std::string_view key) {
+  return std::ranges::find(policy_settings, key, &Key<Policy>::name) != policy_settings.end();
+}
+
+std::expected<void, std::string> change_profile(Profile& profile, std::string_view settings) {
+  if (auto applied = apply<Profile>(profile, "profile", settings, profile_settings); !applied) return applied;
+  if (const char* wrong = check(profile); wrong != nullptr) {
+    return Error{fmt::format("a profile with {} is not possible: {}", printable(settings), wrong)};
+  }
+  return {};
+}
+
+std::expected<void, std::string> change_policy(Policy& policy, std::string_view settings) {
+  return apply<Policy>(policy, "policy", settings, policy_settings);
+}
+
 std::expected<Profile, std::string> parse_profile(std::string_view text) {
   const std::size_t comma = text.find(',');
   const std::string name{text.substr(0, comma)};
@@ -203,12 +223,7 @@ std::expected<Profile, std::string> parse_profile(std::string_view text) {
   }
   Profile profile = named->profile;
   if (comma != std::string_view::npos) {
-    if (auto applied = apply<Profile>(profile, "profile", text.substr(comma + 1), profile_settings); !applied) {
-      return Error{applied.error()};
-    }
-  }
-  if (const char* wrong = check(profile); wrong != nullptr) {
-    return Error{fmt::format("profile {} is not possible: {}", printable(text), wrong)};
+    if (auto changed = change_profile(profile, text.substr(comma + 1)); !changed) return Error{changed.error()};
   }
   return profile;
 }
@@ -220,9 +235,7 @@ std::expected<Policy, std::string> parse_policy(std::string_view text) {
   if (named == nullptr) return Error{fmt::format("unknown policy {}; policies: {}", printable(name), policy_names())};
   Policy policy = named->policy;
   if (comma != std::string_view::npos) {
-    if (auto applied = apply<Policy>(policy, "policy", text.substr(comma + 1), policy_settings); !applied) {
-      return Error{applied.error()};
-    }
+    if (auto changed = change_policy(policy, text.substr(comma + 1)); !changed) return Error{changed.error()};
   }
   return policy;
 }

@@ -70,6 +70,18 @@ void measure_emulation(Measurements& out, const std::atomic<bool>& stop) {
   measure_on_kvm(out, readings, stop);
 }
 
+std::vector<SweepGuest> emulation_guests(const LabOptions& options) {
+  const model::Platform platform = options.platform_or(published::exit_rates.front().platform);
+  std::vector<SweepGuest> guests;
+  guests.reserve(uses.size());
+  for (const Use use : uses) {
+    guests.push_back({.name = use_names[static_cast<std::size_t>(use)],
+                      .job = job_of(platform, "best", use),
+                      .figures = {{"exit_ns", exit_ns}}});
+  }
+  return guests;
+}
+
 Section run_emulation(const Bench& bench) {
   Section section{.key = "emulation"};
   section.summary =

@@ -9,17 +9,18 @@ namespace vpmu::lab {
 namespace {
 
 constexpr std::array<Experiment, 5> all{{
-    {"pmi", "A guest's PMI: host events are kept", measure_pmi, run_pmi},
-    {"sampling", "Four sampled events: pauses are tracked", measure_sampling, run_sampling},
-    {"emulation", "Emulated instructions: matches are cached", measure_emulation, run_emulation},
-    {"switch", "Mediated switch: equal registers are not written", measure_switch, run_switch},
-    {"tick", "Guest tick: reprograms are folded", measure_tick, run_tick},
+    {"pmi", "A guest's PMI: host events are kept", measure_pmi, run_pmi, pmi_guests, nullptr},
+    {"sampling", "Four sampled events: pauses are tracked", measure_sampling, run_sampling, sampling_guests, nullptr},
+    {"emulation", "Emulated instructions: matches are cached", measure_emulation, run_emulation, emulation_guests,
+     nullptr},
+    {"switch", "Mediated switch: equal registers are not written", measure_switch, run_switch, switch_guests, nullptr},
+    {"tick", "Guest tick: reprograms are folded", measure_tick, run_tick, tick_guests, prepare_tick},
 }};
 
 }  // namespace
 
-model::Platform Bench::platform(std::string_view name) const {
-  return options.platform ? *options.platform : *model::find_platform(name);
+model::Platform LabOptions::platform_or(std::string_view name) const {
+  return platform ? *platform : *model::find_platform(name);
 }
 
 std::span<const Experiment> experiments() { return all; }

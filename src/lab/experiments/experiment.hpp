@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host/model/platform.hpp"
+#include "lab/experiments/costs.hpp"
 #include "lab/experiments/guest_pool.hpp"
 #include "lab/experiments/section.hpp"
 #include "vpmu/policy.hpp"
@@ -37,6 +38,9 @@ struct LabOptions {
   enum class Measure : std::uint8_t { no, yes } measure = Measure::yes;
   unsigned threads = 2;
   unsigned ticks = 10'000;  // of the guest, for each T
+
+  /// The platform that the user chose, or the named one.
+  [[nodiscard]] model::Platform platform_or(std::string_view name) const;
 };
 
 /// What an experiment works with.
@@ -45,8 +49,18 @@ struct Bench {
   const LabOptions& options;
   const Measurements& measured;
 
-  /// The platform that the user chose, or the named one.
-  [[nodiscard]] model::Platform platform(std::string_view name) const;
+  [[nodiscard]] model::Platform platform(std::string_view name) const { return options.platform_or(name); }
+};
+
+/// A guest as sweeps run it: under `best`, until the settings of a point change that.
+struct SweepGuest {
+  struct Figure {
+    const char* key;  // with the unit
+    Reading read;
+  };
+  const char* name;
+  GuestJob job;
+  std::vector<Figure> figures;
 };
 
 struct Experiment {
@@ -56,6 +70,10 @@ struct Experiment {
   void (*measure)(Measurements& out, const std::atomic<bool>& stop);
   /// Runs its guests. Throws LabError or Interrupted.
   Section (*run)(const Bench& bench);
+  /// Its guests, as sweeps run them.
+  std::vector<SweepGuest> (*sweep_guests)(const LabOptions& options);
+  /// Adds what only guests can tell to the command lines of those; or a null pointer.
+  void (*prepare_sweep)(GuestPool& pool, std::vector<SweepGuest>& guests);
 };
 
 std::span<const Experiment> experiments();
@@ -82,14 +100,20 @@ std::vector<GuestJob> jobs_for(const Policies& policies, JobOf&& job_of) {
 
 // --- The experiments, a file each ---
 Section run_pmi(const Bench& bench);
+std::vector<SweepGuest> pmi_guests(const LabOptions& options);
 void measure_pmi(Measurements& out, const std::atomic<bool>& stop);
 Section run_sampling(const Bench& bench);
+std::vector<SweepGuest> sampling_guests(const LabOptions& options);
 void measure_sampling(Measurements& out, const std::atomic<bool>& stop);
 Section run_emulation(const Bench& bench);
+std::vector<SweepGuest> emulation_guests(const LabOptions& options);
 void measure_emulation(Measurements& out, const std::atomic<bool>& stop);
 Section run_switch(const Bench& bench);
+std::vector<SweepGuest> switch_guests(const LabOptions& options);
 void measure_switch(Measurements& out, const std::atomic<bool>& stop);
 Section run_tick(const Bench& bench);
+std::vector<SweepGuest> tick_guests(const LabOptions& options);
+void prepare_tick(GuestPool& pool, std::vector<SweepGuest>& guests);
 void measure_tick(Measurements& out, const std::atomic<bool>& stop);
 
 }  // namespace vpmu::lab

@@ -148,6 +148,12 @@ void measure_pmi(Measurements& out, const std::atomic<bool>& stop) {
   measure_on_kvm(out, readings, stop);
 }
 
+std::vector<SweepGuest> pmi_guests(const LabOptions& options) {
+  return {{.name = "sampling",
+           .job = job_of(options.platform_or(calibrated_platform), variants[best_variant]),
+           .figures = {{"handler_ns", handler_ns}}}};
+}
+
 Section run_pmi(const Bench& bench) {
   model::Platform platform = bench.platform(calibrated_platform);
   Section section{.key = "pmi"};

@@ -39,6 +39,8 @@ Reading handler_of(const Mode& mode) {
       [&mode](const GuestFigures& figures) { return figures.ns(figures.line("handler", mode.prefix).number("mean")); };
 }
 
+double rotation_ns(const GuestFigures& figures) { return figures.ns(figures.line("rotation").number("mean")); }
+
 double pmis_of(const GuestFigures& figures) { return static_cast<double>(figures.result.pmis); }
 
 /// The mode's handler, by policy.
@@ -67,7 +69,6 @@ Table handler_table(const Bench& bench, const Mode& mode, std::span<const GuestJ
     table.columns.push_back({"rotation_gain", "gain", Origin::modelled, 2, "x"});
   }
   const Reading handler = handler_of(mode);
-  const auto rotation = [](const GuestFigures& one) { return one.ns(one.line("rotation").number("mean")); };
   for (std::size_t i = 0; i < policies.size(); ++i) {
     const std::string policy = policies[i];
     const Cell time = handler(figures[i]);
@@ -83,7 +84,7 @@ Table handler_table(const Bench& bench, const Mode& mode, std::span<const GuestJ
                              times_less(bench.measured.get("clock/before-s1"), clock), told, told_gain,
                              percent_off(time, told), i == 0 ? Cell{} : percent_off(gain, told_gain)});
     } else {
-      row.insert(row.end(), {rotation(figures[i]), times_less(rotation(figures[0]), rotation(figures[i]))});
+      row.insert(row.end(), {rotation_ns(figures[i]), times_less(rotation_ns(figures[0]), rotation_ns(figures[i]))});
     }
     table.rows.push_back(std::move(row));
   }
@@ -130,6 +131,18 @@ void add_exits(Section& section, std::span<const std::vector<GuestFigures>> figu
 
 void measure_sampling(Measurements& out, const std::atomic<bool>& stop) {
   measure_pmis(out, policies, sampled_events, stop);
+}
+
+std::vector<SweepGuest> sampling_guests(const LabOptions& options) {
+  const model::Platform platform = options.platform_or("ice-lake");
+  std::vector<SweepGuest> guests;
+  guests.reserve(modes.size());
+  for (const Mode& mode : modes) {
+    guests.push_back(
+        {.name = mode.key, .job = job_of(platform, mode, "best"), .figures = {{"handler_ns", handler_of(mode)}}});
+  }
+  guests.back().figures.push_back({"rotation_ns", rotation_ns});
+  return guests;
 }
 
 Section run_sampling(const Bench& bench) {

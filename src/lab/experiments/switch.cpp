@@ -204,6 +204,16 @@ void measure_switch(Measurements& out, const std::atomic<bool>& stop) {
   measure_ways(out, ways, stop);
 }
 
+std::vector<SweepGuest> switch_guests(const LabOptions& options) {
+  const model::Platform platform = options.platform_or(published::switch_cycles.front().platform);
+  const auto cycles = [platform](const GuestFigures& figures) { return exit_cycles(figures, platform); };
+  std::vector<SweepGuest> guests;
+  for (const auto& [name, use] : {std::pair{"unused", Use::unused}, {"one", Use::one}, {"all", Use::all}}) {
+    guests.push_back({.name = name, .job = exits_job(platform, "best", use), .figures = {{"exit_cycles", cycles}}});
+  }
+  return guests;
+}
+
 Section run_switch(const Bench& bench) {
   Section section{.key = "switch"};
   section.summary =

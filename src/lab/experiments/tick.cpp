@@ -42,7 +42,7 @@ GuestJob job_of(const model::Platform& platform, const char* policy, std::string
           .platform = platform};
 }
 
-GuestJob sampling_job(const model::Platform& platform, const char* policy) {
+GuestJob late_job(const model::Platform& platform, const char* policy) {
   GuestJob job =
       job_of(platform, policy,
              fmt::format("only=configured event=instructions load=cpuids period={:.0f} samples=4", sampled_period));
@@ -102,6 +102,37 @@ void measure_tick(Measurements& out, const std::atomic<bool>& stop) {
   measure_ways(out, ways, stop);
 }
 
+std::vector<SweepGuest> tick_guests(const LabOptions& options) {
+  const model::Platform platform = options.platform_or("epyc-milan");
+  const auto time = [](const char* line, const char* key) {
+    return [=](const GuestFigures& figures) { return figures.ns(figures.line(line).number(key)); };
+  };
+  const auto late = [](const char* key) {
+    return [=](const GuestFigures& figures) { return figures.line("lateness").number(key); };
+  };
+  return {{.name = "tick",
+           .job = job_of(platform, "best", fmt::format("{} toggle=1000 ticks={}", load, options.ticks)),
+           .figures = {{"mean_ns", mean_tick_ns},
+                       {"p50_ns", time("tick", "p50")},
+                       {"p99_ns", time("tick", "p99")},
+                       {"p99.9_ns", time("tick", "p99.9")},
+                       {"max_ns", time("tick", "max")},
+                       {"toggle_ns", time("toggle", "mean")}}},
+          {.name = "bare",
+           .job = job_of(platform, "best", fmt::format("{} toggle=1000 ticks=1000 {}", load, no_counters)),
+           .figures = {{"mean_ns", mean_tick_ns}}},
+          {.name = "late",
+           .job = late_job(platform, "best"),
+           .figures = {{"p50_events", late("p50")}, {"max_events", late("max")}}}};
+}
+
+void prepare_tick(GuestPool& pool, std::vector<SweepGuest>& guests) {
+  const std::uint64_t base = base_work(pool, guests.front().job.platform);
+  for (SweepGuest& guest : guests) {
+    if (guest.job.image == "tick") guest.job.append += fmt::format(" base={}", base);
+  }
+}
+
 Section run_tick(const Bench& bench) {
   const model::Platform platform = bench.platform("epyc-milan");
   Section section{.key = "tick"};
@@ -114,7 +145,7 @@ Section run_tick(const Bench& bench) {
   std::vector<GuestJob> jobs =
       jobs_for(tolerances, [&](const Tolerance& one) { return job_of(platform, one.policy, all_ticks); });
   jobs.push_back(job_of(platform, "best", fmt::format("{} ticks=1000 {}", work, no_counters)));
-  for (const Tolerance& tolerance : tolerances) jobs.push_back(sampling_job(platform, tolerance.policy));
+  for (const Tolerance& tolerance : tolerances) jobs.push_back(late_job(platform, tolerance.policy));
   const std::vector<GuestFigures> figures = bench.pool.run(jobs);
   const GuestFigures& bare = figures[tolerances.size()];
 
