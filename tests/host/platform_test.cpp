@@ -66,7 +66,7 @@ TEST(Platforms, BadOnesAreNamedByTheirFigure) {
   EXPECT_EQ(check(platform), "open_ns has no source");
   platform = *find_platform("generic");
   platform.core_mhz.lo = 0;
-  EXPECT_EQ(check(platform), "core_mhz must be from 1 to 100,000");
+  EXPECT_EQ(check(platform), "core_mhz must be from 100 to 10,000");
   platform = *find_platform("generic");
   platform.tick_ns.hi = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(check(platform), "tick_ns is not a number");

@@ -56,7 +56,7 @@ TEST(PlatformFile, says_in_one_line_what_is_wrong) {
   EXPECT_THAT(refusal(R"({"name": "a", "figures": {"open_ns": -5}})"), HasSubstr("open_ns is negative"));
   EXPECT_THAT(refusal(R"({"name": "a", "figures": {"open_ns": {"value": 5, "lo": 6, "hi": 7}}})"),
               HasSubstr("outside of its range"));
-  EXPECT_THAT(refusal(R"({"name": "a", "figures": {"core_mhz": 0}})"), HasSubstr("from 1 to 100,000"));
+  EXPECT_THAT(refusal(R"({"name": "a", "figures": {"core_mhz": 0}})"), HasSubstr("from 100 to 10,000"));
 }
 
 }  // namespace

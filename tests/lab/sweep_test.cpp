@@ -137,7 +137,7 @@ TEST(SweepKeys, that_are_wrong_are_refused_before_anything_runs) {
   EXPECT_THAT(error_of({"exit_cycles=fast"}), HasSubstr("exit_cycles takes a number, not 'fast'"));
   EXPECT_THAT(error_of({"exit_cycles=-1"}), HasSubstr("exit_cycles is negative"));
   EXPECT_THAT(error_of({"exit_cycles=nan"}), HasSubstr("exit_cycles is not a number"));
-  EXPECT_THAT(error_of({"core_mhz=0.5"}), HasSubstr("core_mhz must be from 1 to 100,000"));
+  EXPECT_THAT(error_of({"core_mhz=0.5"}), HasSubstr("core_mhz must be from 100 to 10,000"));
 }
 
 TEST(SweepKeys, belong_to_one_kind) {
@@ -268,6 +268,12 @@ TEST(SweepRun, a_point_whose_guest_fails_says_so_and_the_others_stand) {
   EXPECT_EQ(tables[0].rows[1][2].number, results[1].figures[0]);
 }
 
+TEST(SweepRun, the_slowest_and_the_fastest_clocks_are_possible) {
+  for (const SweepResult& result : run(sweep_of({"tick"}, {"core_mhz=100,10000", "tsc_mhz=100,10000"}, generic(2)))) {
+    EXPECT_FALSE(result.figures.empty()) << result.line;
+  }
+}
+
 TEST(SweepRun, stops_when_asked) {
   const std::atomic<bool> at_once{true};
   EXPECT_THROW(
@@ -330,6 +336,20 @@ TEST_F(MergeRefuses, lines_that_are_no_points) {
     EXPECT_THAT(error({whole, text}), HasSubstr("b: line 1 is no point of a sweep")) << text;
   }
   EXPECT_THAT(error({std::string(100'000, ' ')}), HasSubstr("line 1 is too long"));
+}
+
+TEST_F(MergeRefuses, or_joins_whatever_has_a_changed_byte) {
+  const std::string whole = line(1, 3) + line(2, 3) + line(3, 3);
+  std::mt19937_64 random{1};
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string changed = whole;
+    changed[random() % changed.size()] = static_cast<char>(random());
+    const std::string why = error({changed});
+    EXPECT_EQ(std::ranges::count(why, '\n'), 0) << why;
+    if (!why.empty()) ++refused;
+  }
+  EXPECT_GT(refused, 1500);
 }
 
 }  // namespace

@@ -177,8 +177,8 @@ std::string check(const Platform& platform) {
     if (figure.lo < 0) return what + " is negative";
     if (figure.value < figure.lo || figure.value > figure.hi) return what + " is outside of its range";
     if (unit == Unit::factor && figure.lo <= 0) return what + " must be above 0";
-    // The soft machine counts in whole MHz.
-    if (unit == Unit::mhz && (figure.lo < 1 || figure.hi > 100'000)) return what + " must be from 1 to 100,000";
+    // The soft machine counts in whole MHz, and its APIC timer's clock is 25 MHz.
+    if (unit == Unit::mhz && (figure.lo < 100 || figure.hi > 10'000)) return what + " must be from 100 to 10,000";
     // What a model multiplies counts by: a second an operation is beyond any machine.
     if (figure.hi > 1e9) return what + " is beyond 1,000,000,000";
   }

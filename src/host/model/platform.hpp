@@ -80,7 +80,7 @@ std::span<const Platform> platforms();
 const Platform* find_platform(std::string_view name);
 
 /// What is wrong with a platform, in one line without a full stop; empty if nothing is: every figure has a source, is
-/// finite and not negative, clocks from 1 MHz to 100 GHz, the factor above 0, and stands within its range.
+/// finite and not negative, clocks from 100 MHz to 10 GHz, the factor above 0, and stands within its range.
 std::string check(const Platform& platform);
 
 }  // namespace vpmu::model
