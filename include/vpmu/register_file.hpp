@@ -31,6 +31,8 @@ class RegisterFile {
   /// Counters that count now: enabled here and globally, at some privilege level, let through by the filter, not
   /// frozen.
   [[nodiscard]] CounterSet active() const { return active_; }
+  /// Counters that their own control enables at some privilege level, and the filter lets through.
+  [[nodiscard]] CounterSet locally_enabled() const { return armed_; }
   /// The guest's value, without what the host has counted since the last fold.
   [[nodiscard]] std::uint64_t value(CounterId counter) const { return counters_[counter.slot()].value; }
   /// Events from this value to the overflow, 1 to 2^width.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "cli/command.hpp"
 #include "cli/output_file.hpp"
 #include "cli/run_kvm.hpp"
+#include "cli/timeline_file.hpp"
 #include "host/model/platform.hpp"
 #include "lab/filter_file.hpp"
 #include "lab/guest_report.hpp"
@@ -52,6 +54,8 @@ struct Options {
   std::uint64_t skid = 0;
   std::optional<std::string> filter;
   std::optional<std::string> json;
+  TimelineOptions timeline;
+  std::string timeline_process;
 };
 
 std::atomic<bool> stop_requested{false};
@@ -222,6 +226,9 @@ ExitStatus run_soft(const Options& options) {
   guest.skid = options.skid;
   if (options.max_instructions) guest.max_instructions = *options.max_instructions;
   guest.pmu = pmu_of(options);
+  if (guest.pmu == lab::GuestOptions::Pmu::physical && !options.timeline.path.empty()) {
+    throw UseError{"--timeline shows a virtual PMU: leave out --pmu physical"};
+  }
   const model::Platform* platform = model::find_platform(options.platform);
   if (platform == nullptr) throw UseError{fmt::format("unknown platform {}; vpmu info lists them", options.platform)};
   guest.platform = *platform;
@@ -230,6 +237,11 @@ ExitStatus run_soft(const Options& options) {
   const std::vector<std::uint8_t> image = read_file(options.image);
   catch_signals();
   std::optional<OutputFile> json = create_json(options);
+  const std::unique_ptr<TimelineFile> timeline = TimelineFile::create(options.timeline);
+  if (timeline != nullptr) {
+    guest.timeline = &timeline->timeline();
+    guest.timeline_process = options.timeline_process;
+  }
   guest.output = write_output;
   guest.stop = &stop_requested;
 
@@ -248,12 +260,13 @@ ExitStatus run_soft(const Options& options) {
   const lab::WallFigures wall{.seconds = took.count()};
   fmt::print(stderr, "{}", lab::guest_text(guest, result, wall));
   write_json(json, lab::guest_json(guest, result, wall));
+  if (timeline != nullptr) timeline->commit();
   return status_of(result);
 }
 
 /// Options that the other machine alone has.
 void refuse_others_options(const CLI::App& command, const std::string& machine) {
-  constexpr std::array soft_only{"--platform", "--pmu", "--backing", "--max-instructions", "--skid"};
+  constexpr std::array soft_only{"--platform", "--pmu", "--backing", "--max-instructions", "--skid", "--timeline"};
   constexpr std::array kvm_only{"--host",  "--accept-missing-events", "--no-patch-rdpmc", "--verbose", "--cpus",
                                 "--initrd"};
   const bool on_kvm = machine == "kvm";
@@ -264,6 +277,14 @@ void refuse_others_options(const CLI::App& command, const std::string& machine) 
   };
   if (on_kvm) std::ranges::for_each(soft_only, refuse);
   if (!on_kvm) std::ranges::for_each(kvm_only, refuse);
+}
+
+std::string timeline_process(const CLI::App& command, const Options& options) {
+  const auto given = [&command](const char* name, const char* otherwise) {
+    return command.count(name) != 0 ? command[name]->as<std::string>() : otherwise;
+  };
+  return fmt::format("{}: {}, {}, {}", std::filesystem::path{options.image}.filename().string(),
+                     given("--profile", "intel-v2"), given("--policy", "best"), options.backing);
 }
 
 }  // namespace
@@ -304,9 +325,11 @@ void add_run(CLI::App& app, ExitStatus& status) {
       ->capture_default_str();
   command->add_option("--event-filter", options->filter, "JSON file with the events that the guest may count");
   command->add_option("--json", options->json, "Also write the figures to this file");
+  add_timeline_options(*command, options->timeline);
   add_kvm_options(*command, options->kvm);
   command->callback([command, options, &status] {
     refuse_others_options(*command, options->machine);
+    options->timeline_process = timeline_process(*command, *options);
     status = options->machine == "kvm" ? run_kvm(*options) : run_soft(*options);
   });
 }

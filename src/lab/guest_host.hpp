@@ -21,6 +21,8 @@ class GuestHost {
   GuestHost& operator=(const GuestHost&) = delete;
 
   [[nodiscard]] virtual Backing& backing() = 0;
+  /// Whether the guest's counters are the hardware's while it runs.
+  [[nodiscard]] virtual bool mediated() const = 0;
   /// What counts while the guest runs, and what its accesses reach that need no exit.
   [[nodiscard]] virtual model::HardwarePmu& hardware() = 0;
   /// The guest executes. True if an interrupt of the PMU ends that with a VM exit.
@@ -38,11 +40,14 @@ class GuestHost {
   [[nodiscard]] virtual HostUse use() const = 0;
 };
 
+class HostCallLog;
+
 /// Whether counts of the host's events can be read without a call.
 enum class FreeReads : std::uint8_t { no, yes };
 
-/// Events of a modelled perf, for emulated mode.
-std::unique_ptr<GuestHost> make_emulated_host(const Profile& guest, const model::Platform& platform, FreeReads reads);
+/// Events of a modelled perf, for emulated mode. A log, if there is one, gets all calls, and outlives it.
+std::unique_ptr<GuestHost> make_emulated_host(const Profile& guest, const model::Platform& platform, FreeReads reads,
+                                              HostCallLog* log = nullptr);
 /// A CPU with this PMU, for mediated mode: why_not_mediated(host, guest) must be a null pointer.
 std::unique_ptr<GuestHost> make_mediated_host(const Profile& host, const Profile& guest,
                                               const model::Platform& platform);

@@ -12,6 +12,7 @@ class MediatedHost final : public GuestHost {
       : guest_{guest}, prices_{platform}, cpu_{host}, port_{cpu_}, backing_{port_, host} {}
 
   [[nodiscard]] Backing& backing() override { return backing_; }
+  [[nodiscard]] bool mediated() const override { return true; }
   [[nodiscard]] model::HardwarePmu& hardware() override { return cpu_.pmu(); }
   bool advance(const model::Activity& activity, model::Ring ring) override {
     cpu_.run(activity, ring, model::Mode::guest);

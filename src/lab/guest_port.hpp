@@ -5,6 +5,7 @@
 
 #include "host/model/hardware.hpp"
 #include "lab/guest_run.hpp"
+#include "lab/pmu_timeline.hpp"
 #include "machine/soft/machine.hpp"
 
 namespace vpmu::lab {
@@ -19,10 +20,13 @@ class GuestPort : public soft::PmuPort, public soft::EventSink {
   /// The machine, which outlives all calls but this one.
   virtual void attach(soft::Machine& machine) = 0;
   virtual void report(GuestResult& result) const = 0;
+  /// Shows what it consists of; the CPU's own PMU has nothing to show.
+  virtual void attach(PmuTimeline& /*timeline*/) {}
 };
 
-/// A virtual PMU between the machine and the modelled host below. `options` outlive it.
-std::unique_ptr<GuestPort> make_virtual_port(const GuestOptions& options);
+/// A virtual PMU between the machine and the modelled host below. `options` outlive it, and so does the log of its
+/// calls to the host, if there is one.
+std::unique_ptr<GuestPort> make_virtual_port(const GuestOptions& options, HostCallLog* log = nullptr);
 /// The CPU's own PMU, in the hands of a guest that is a hypervisor.
 std::unique_ptr<GuestPort> make_physical_port(const GuestOptions& options);
 

@@ -11,6 +11,7 @@ class PhysicalPort final : public GuestPort {
     hardware_.set_svme(!profile_.is_intel());
   }
 
+  using GuestPort::attach;
   void attach(soft::Machine& /*machine*/) override {}
   void report(GuestResult& /*result*/) const override {}
 

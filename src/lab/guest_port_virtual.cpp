@@ -14,25 +14,27 @@ constexpr std::uint64_t mega = 1'000'000;
 /// A host's time slice: 4 ms, that of a 250 Hz host.
 constexpr std::uint64_t slices_a_second = 250;
 
-std::unique_ptr<GuestHost> make_host(const GuestOptions& options) {
+std::unique_ptr<GuestHost> make_host(const GuestOptions& options, HostCallLog* log) {
   if (options.pmu == GuestOptions::Pmu::mediated) {
     return make_mediated_host(model::svm_host(options.profile), options.profile, options.platform);
   }
-  return make_emulated_host(options.profile, options.platform, options.free_reads ? FreeReads::yes : FreeReads::no);
+  return make_emulated_host(options.profile, options.platform, options.free_reads ? FreeReads::yes : FreeReads::no,
+                            log);
 }
 
 class VirtualPort final : public GuestPort {
  public:
-  explicit VirtualPort(const GuestOptions& options)
+  VirtualPort(const GuestOptions& options, HostCallLog* log)
       : options_{options},
         prices_{options.platform},
-        host_{make_host(options)},
+        host_{make_host(options, log)},
         hardware_{host_->hardware()},
         pmu_{options.profile, host_->backing(), options.policy} {
     pmu_.set_filter(options.filter);
   }
 
   void attach(soft::Machine& machine) override { machine_ = &machine; }
+  void attach(PmuTimeline& timeline) override { timeline.attach(pmu_, *host_); }
   void report(GuestResult& result) const override {
     const HostUse use = host_->use();
     result.host_calls = use.calls;
@@ -144,8 +146,8 @@ class VirtualPort final : public GuestPort {
 
 }  // namespace
 
-std::unique_ptr<GuestPort> make_virtual_port(const GuestOptions& options) {
-  return std::make_unique<VirtualPort>(options);
+std::unique_ptr<GuestPort> make_virtual_port(const GuestOptions& options, HostCallLog* log) {
+  return std::make_unique<VirtualPort>(options, log);
 }
 
 }  // namespace vpmu::lab

@@ -1,6 +1,7 @@
 #include "lab/guest_run.hpp"
 
 #include "lab/guest_port.hpp"
+#include "lab/guest_timeline.hpp"
 #include "lab/post_mortem.hpp"
 #include "vpmu/mediated_backing.hpp"
 
@@ -30,13 +31,20 @@ const char* why_not_mediated_run(const Profile& profile) { return why_not_mediat
 
 struct GuestRun::Parts {
   explicit Parts(const GuestOptions& given) : options{given} {
-    port = options.pmu == GuestOptions::Pmu::physical ? make_physical_port(options) : make_virtual_port(options);
+    const bool physical = options.pmu == GuestOptions::Pmu::physical;
+    if (options.timeline != nullptr && !physical) timeline = std::make_unique<GuestTimeline>(options);
+    HostCallLog* const log = timeline != nullptr ? &timeline->pmu() : nullptr;
+    port = physical ? make_physical_port(options) : make_virtual_port(options, log);
     machine = std::make_unique<soft::Machine>(machine_config(options), *port, *port, options.output);
     port->attach(*machine);
     machine->set_stop_flag(options.stop);
+    if (timeline == nullptr) return;
+    port->attach(timeline->pmu());
+    timeline->attach(*machine);
   }
 
   GuestOptions options;
+  std::unique_ptr<GuestTimeline> timeline;
   std::unique_ptr<GuestPort> port;
   std::unique_ptr<soft::Machine> machine;
 };
@@ -52,6 +60,7 @@ GuestResult GuestRun::run() {
   soft::Machine& machine = *parts_->machine;
   GuestResult result;
   result.stopped = machine.run();
+  if (parts_->timeline != nullptr) parts_->timeline->finish();
   result.exit_value = machine.exit_value().value_or(0);
   parts_->port->report(result);
   const soft::CpuTotals& totals = machine.cpu().totals();

@@ -21,6 +21,8 @@
 
 namespace vpmu::lab {
 
+class Timeline;
+
 struct GuestOptions {
   enum class Pmu : std::uint8_t {
     emulated,  // a virtual PMU on the modelled host's events
@@ -41,6 +43,9 @@ struct GuestOptions {
   const EventFilter* filter = nullptr;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(char)> output;
+  /// Shows a run with a virtual PMU as rows of this process.
+  Timeline* timeline = nullptr;
+  std::string timeline_process;
 };
 
 /// What a run did. All of it but the wall-clock figures, which the caller adds, is the same on each run and machine.

@@ -206,6 +206,7 @@ struct Core : CpuState {
   u64 deadline = ~u64{0};
   u64 instruction_limit = ~u64{0};
   const std::atomic<bool>* stop_flag = nullptr;
+  Observer* observer = nullptr;
   std::optional<Exit> exit;
   std::optional<Fault> fault;
   bool nmi_requested = false;

@@ -56,6 +56,7 @@ void Cpu::set_instruction_limit(u64 instructions) {
 }
 
 void Cpu::set_stop_flag(const std::atomic<bool>* flag) { core_->stop_flag = flag; }
+void Cpu::set_observer(Observer* observer) { core_->observer = observer; }
 void Cpu::stop() {
   core_->exit = Exit{.reason = ExitReason::stop};
   core_->attention = true;

@@ -71,6 +71,7 @@ struct CpuTotals {
 };
 
 struct Core;
+class Observer;
 
 class Cpu {
  public:
@@ -104,6 +105,8 @@ class Cpu {
   void set_deadline(u64 tsc);  ///< ~0 for none.
   void set_instruction_limit(u64 instructions);
   void set_stop_flag(const std::atomic<bool>* flag);
+  /// Hears of interrupts and IRETs; none to have no such observer.
+  void set_observer(Observer* observer);
   /// From the environment: run() returns after this instruction, as if the stop flag were set.
   void stop();
 

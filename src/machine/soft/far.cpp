@@ -1,5 +1,6 @@
 // Far jumps, calls and returns, and IRET.
 #include "machine/soft/core.hpp"
+#include "machine/soft/observer.hpp"
 
 namespace vpmu::soft {
 
@@ -149,6 +150,7 @@ void Core::interrupt_return(const Insn& i) {
   // Even one that faults unblocks NMIs (SDM Vol. 3A 6.7.1).
   nmi_blocked = false;
   attention = true;
+  const u64 frame = gpr[rsp];
   all_or_nothing(*this, [&] {
     if ((system_flags & flag::nt) != 0) raise_gp();  // In long mode; elsewhere it would be a task switch.
     const bool was64 = code64();
@@ -173,6 +175,7 @@ void Core::interrupt_return(const Insn& i) {
     set_flags_from_stack(flags, bytes, true);
     cpl = new_cpl;
   });
+  if (observer != nullptr) observer->interrupt_returns(frame);
 }
 
 }  // namespace vpmu::soft

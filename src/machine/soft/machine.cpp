@@ -52,6 +52,11 @@ void Machine::set_stop_flag(const std::atomic<bool>* flag) {
   cpu_.set_stop_flag(flag);
 }
 
+void Machine::set_observer(Observer* observer) {
+  observer_ = observer;
+  cpu_.set_observer(observer);
+}
+
 std::vector<Exit> Machine::last_exits() const {
   std::vector<Exit> list;
   for (u64 n = 0; n < std::min<u64>(recent_count_, recent_.size()); ++n) {
@@ -69,6 +74,7 @@ void Machine::enter() {
   apic_.tick(cpu_.tsc());
   if (pmu_.enter()) {
     ++pmis_;
+    if (observer_ != nullptr) observer_->pmi(apic_.read(LocalApic::lvt_performance, cpu_.tsc()));
     apic_.deliver_pmi();
   }
   if (const u64 ticks = pmu_.take_host_ticks(); ticks != 0) cpu_.advance_host_time(ticks);
@@ -104,8 +110,10 @@ StopReason Machine::run() {
       if (!wait_for_interrupt()) return StopReason::halted;
       halted_ = false;
     }
+    if (observer_ != nullptr) observer_->entering();
     const Exit exit = cpu_.run();
     pmu_.leave();
+    if (observer_ != nullptr) observer_->exited(exit);
     ++exits_[static_cast<std::size_t>(exit.reason)];
     recent_[recent_count_++ % recent_.size()] = exit;
     switch (exit.reason) {
@@ -164,6 +172,12 @@ void Machine::port_out(u16 port, unsigned bytes, u32 value) {
 }
 
 std::optional<u64> Machine::rdmsr(u32 index) {
+  const std::optional<u64> value = answer_rdmsr(index);
+  if (observer_ != nullptr) observer_->read_msr(index, value);
+  return value;
+}
+
+std::optional<u64> Machine::answer_rdmsr(u32 index) {
   if (pmu_.owns(index)) {
     ++pmu_accesses_;
     return pmu_.read_msr(index);
@@ -188,6 +202,12 @@ std::optional<u64> Machine::rdmsr(u32 index) {
 }
 
 bool Machine::wrmsr(u32 index, u64 value) {
+  const bool accepted = answer_wrmsr(index, value);
+  if (observer_ != nullptr) observer_->wrote_msr(index, value, accepted);
+  return accepted;
+}
+
+bool Machine::answer_wrmsr(u32 index, u64 value) {
   if (pmu_.owns(index)) {
     ++pmu_accesses_;
     const bool accepted = pmu_.write_msr(index, value);
@@ -223,7 +243,9 @@ bool Machine::wrmsr(u32 index, u64 value) {
 
 std::optional<u64> Machine::rdpmc(u32 index) {
   ++pmu_accesses_;
-  return pmu_.read_pmc(index);
+  const std::optional<u64> value = pmu_.read_pmc(index);
+  if (observer_ != nullptr) observer_->read_pmc(index, value);
+  return value;
 }
 
 CpuidLeaf Machine::cpuid(u32 leaf, u32 subleaf) {

@@ -10,6 +10,7 @@
 #include "machine/soft/devices.hpp"
 #include "machine/soft/local_apic.hpp"
 #include "machine/soft/multiboot.hpp"
+#include "machine/soft/observer.hpp"
 #include "machine/soft/pmu_port.hpp"
 
 namespace vpmu::soft {
@@ -43,6 +44,7 @@ class Machine final : private Environment {
   [[nodiscard]] LoadedImage load(std::span<const u8> image, std::string_view command_line);
   [[nodiscard]] StopReason run();
   void set_stop_flag(const std::atomic<bool>* flag);
+  void set_observer(Observer* observer);
 
   [[nodiscard]] std::optional<u32> exit_value() const { return devices_.exit_value(); }
   [[nodiscard]] Cpu& cpu() { return cpu_; }
@@ -73,6 +75,8 @@ class Machine final : private Environment {
   void set_task_priority(u64 value) override;
   std::optional<u64> hypercall(u64 rax, u64 rbx) override;
 
+  [[nodiscard]] std::optional<u64> answer_rdmsr(u32 index);
+  bool answer_wrmsr(u32 index, u64 value);
   void enter();
   void apic_changed();
   void retired_by_emulation(u8 cpl);
@@ -86,6 +90,7 @@ class Machine final : private Environment {
   Cpu cpu_;
   Devices devices_;
   const std::atomic<bool>* stop_flag_ = nullptr;
+  Observer* observer_ = nullptr;
   bool halted_ = false;
   u64 mtrr_default_ = 0;
   u64 misc_enable_ = 1 | 1u << 11 | 1u << 12;  ///< Fast strings; no BTS, no PEBS. A PMU that has them owns it.

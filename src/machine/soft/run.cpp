@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "machine/soft/forms.hpp"
+#include "machine/soft/observer.hpp"
 
 namespace vpmu::soft {
 
@@ -349,6 +350,7 @@ Exit Core::run() {
   };
   const auto interrupt = [this](u8 which, Cause cause) {
     deliver(which, std::nullopt, cause);
+    if (observer != nullptr && cause == Cause::external) observer->interrupt_taken(which, gpr[rsp]);
     if (options.exceptions_are_branches) extra_branches += 1;
     sync_if_ring_changed();
     extra_cycles += cost::interrupt;
