@@ -238,7 +238,7 @@ Section run_tick(const Bench& bench) {
     bargain.series[0].values.emplace_back(std::max(added, 0.1));
     bargain.series[1].values.emplace_back(late.number("max"));
   }
-  section.headline = {.what = "A guest's timer interrupt handler, mean; T = 0 and auto",
+  section.headline = {.what = "A guest's timer handler, mean; T = 0, auto",
                       .unit = "us",
                       .decimals = 1,
                       .modelled = {mean_tick_ns(figures[0]) / us, mean_tick_ns(figures[tolerances.size() - 1]) / us},
