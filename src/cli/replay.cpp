@@ -1,6 +1,8 @@
 // vpmu replay: what the PMU accesses of a recorded guest would cost under several policies.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 
 #include "cli/command.hpp"
 #include "cli/output_file.hpp"
+#include "cli/timeline_file.hpp"
 #include "host/model/platform.hpp"
 #include "lab/options.hpp"
 #include "lab/replay_file.hpp"
@@ -16,6 +19,20 @@
 
 namespace vpmu::cli {
 namespace {
+
+constexpr auto interrupted = static_cast<ExitStatus>(130);
+
+std::atomic<bool> stop_requested{false};
+
+void on_signal(int) { stop_requested.store(true, std::memory_order_relaxed); }
+
+/// So that files half-written go.
+void catch_signals() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
 
 struct Options {
   std::string trace;
@@ -26,6 +43,7 @@ struct Options {
   std::string json;
   std::optional<double> mhz;
   double ipc = 1.0;
+  TimelineOptions timeline;
 };
 
 std::string platform_names() {
@@ -70,8 +88,10 @@ lab::ReplayOptions checked(const Options& options) {
   return replay;
 }
 
-void run(const Options& options) {
-  const lab::ReplayOptions replay = checked(options);
+ExitStatus run(const Options& options) {
+  lab::ReplayOptions replay = checked(options);
+  replay.stop = &stop_requested;
+  catch_signals();
   // Before the work, so that a path that can't be written does not cost it.
   std::optional<OutputFile> json;
   const bool to_output = options.json == "-";
@@ -80,13 +100,21 @@ void run(const Options& options) {
     if (!created) throw UseError{created.error()};
     json.emplace(std::move(*created));
   }
+  const std::unique_ptr<TimelineFile> timeline = TimelineFile::create(options.timeline);
+  if (timeline != nullptr) replay.timeline = &timeline->timeline();
   const auto result = lab::replay_trace(options.trace, replay);
+  if (!result && stop_requested) {
+    fmt::print(stderr, "vpmu: interrupted; nothing was written\n");
+    return interrupted;
+  }
   if (!result) throw UseError{result.error()};
   if (json) {
     json->write(lab::replay_json(*result));
     if (const auto done = json->commit(); !done) throw UseError{done.error()};
   }
+  if (timeline != nullptr) timeline->commit();
   fmt::print("{}", to_output ? lab::replay_json(*result) : lab::replay_text(*result));
+  return ExitStatus::success;
 }
 
 }  // namespace
@@ -122,10 +150,8 @@ void add_replay(CLI::App& app, ExitStatus& status) {
       ->add_option("--json", options->json,
                    "Also write the results as JSON; - is standard output, in place of the tables")
       ->option_text("FILE");
-  command->callback([options, &status] {
-    run(*options);
-    status = ExitStatus::success;
-  });
+  add_timeline_options(*command, options->timeline);
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace vpmu::cli

@@ -31,6 +31,8 @@ class GuestHost {
   /// The VM entry after VirtualPmu::enter(), and the VM exit before VirtualPmu::leave().
   virtual void vm_entry() {}
   virtual void vm_exit() {}
+  /// Mediated: counters of the hardware that overflowed since the last call.
+  virtual CounterSet take_overflows() { return 0; }
   /// Whether the guest reaches the register, or RDPMC, without an exit.
   [[nodiscard]] virtual bool passes(Msr /*msr*/) const { return false; }
   [[nodiscard]] virtual bool passes_rdpmc() const { return false; }

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "host/model/cost.hpp"
 #include "host/model/hardware_port.hpp"
 #include "lab/guest_host.hpp"
@@ -15,7 +17,7 @@ class MediatedHost final : public GuestHost {
   [[nodiscard]] bool mediated() const override { return true; }
   [[nodiscard]] model::HardwarePmu& hardware() override { return cpu_.pmu(); }
   bool advance(const model::Activity& activity, model::Ring ring) override {
-    cpu_.run(activity, ring, model::Mode::guest);
+    overflows_ |= cpu_.run(activity, ring, model::Mode::guest);
     return cpu_.guest_vector_waits();
   }
 
@@ -29,6 +31,7 @@ class MediatedHost final : public GuestHost {
     in_guest_ = false;
     port_.vm_exit();
   }
+  CounterSet take_overflows() override { return std::exchange(overflows_, 0); }
   [[nodiscard]] bool passes(Msr msr) const override { return passes_through(guest_, port_.pass(), msr); }
   [[nodiscard]] bool passes_rdpmc() const override { return port_.pass().rdpmc; }
 
@@ -56,6 +59,7 @@ class MediatedHost final : public GuestHost {
   model::AccessCounts at_entry_;
   model::AccessCounts by_guest_;  // up to the last VM exit
   bool in_guest_ = false;
+  CounterSet overflows_ = 0;
 };
 
 }  // namespace

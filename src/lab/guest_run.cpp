@@ -39,8 +39,8 @@ struct GuestRun::Parts {
     port->attach(*machine);
     machine->set_stop_flag(options.stop);
     if (timeline == nullptr) return;
-    port->attach(timeline->pmu());
     timeline->attach(*machine);
+    port->attach(timeline->pmu());
   }
 
   GuestOptions options;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "lab/options.hpp"
 #include "lab/post_mortem.hpp"
 
 namespace vpmu::lab {
@@ -23,7 +24,11 @@ constexpr std::size_t most_handlers = 8;
 GuestTimeline::GuestTimeline(const GuestOptions& options)
     : out_{*options.timeline},
       tsc_mhz_{static_cast<std::uint64_t>(options.platform.tsc_mhz.value)},
-      pmu_{out_, out_.add_process(options.timeline_process), [this] { return now(); }} {}
+      pmu_{out_, out_.add_process(options.timeline_process), [this] { return now(); }} {
+  out_.note("time", "modelled guest time");
+  out_.note("platform", options.platform.name);
+  out_.note("policy", to_text(options.policy));
+}
 
 void GuestTimeline::attach(soft::Machine& machine) {
   machine_ = &machine;
@@ -52,7 +57,7 @@ void GuestTimeline::exited(const soft::Exit& exit) {
     default:
       break;
   }
-  pmu_.exited();
+  pmu_.exited(exit_->at);
 }
 
 void GuestTimeline::entering() {

@@ -69,9 +69,8 @@ struct InputFile::State {
 
   /// Bytes read; 0 at the end; below 0 on an error, which is noted.
   ssize_t read_raw(void* to, std::size_t size) {
-    ssize_t got = 0;
-    do got = ::read(fd, to, size);
-    while (got < 0 && errno == EINTR);
+    // Not tried again after a signal: one that is caught is there to end it.
+    const ssize_t got = ::read(fd, to, size);
     if (got < 0) error = std::strerror(errno);
     return got;
   }

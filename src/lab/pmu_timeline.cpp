@@ -105,6 +105,7 @@ Timeline::Args register_args(std::uint32_t index) {
 void PmuTimeline::attach(const VirtualPmu& pmu, GuestHost& host) {
   pmu_ = &pmu;
   host_ = &host;
+  exited_at_ = now();
 }
 
 Timeline::Row PmuTimeline::row(std::uint32_t place, const char* name) {
@@ -141,10 +142,15 @@ void PmuTimeline::look(std::uint64_t at, CounterSet written) {
   const RegisterFile& registers = pmu_->registers();
   CounterSet overflowed = 0;
   if (host_->mediated()) {
-    // Counts may stay in the hardware: their overflows show in the status.
+    // The hardware's, and those by emulation, which show in the status alone.
     const std::uint64_t now = status();
-    overflowed = now & ~status_ & pmu_->profile().counters();
+    const CounterSet reported = now & ~status_ & pmu_->profile().counters();
+    const CounterSet by_hardware = host_->take_overflows();
     status_ = now;
+    overflowed = by_hardware | (reported & ~unreported_);
+    unreported_ = (unreported_ | by_hardware) & ~reported;
+    // But for what stays in the hardware, the status says all.
+    if (!in_guest_ && pmu_->policy().mode_switch != Policy::Switch::ownership) unreported_ = 0;
   } else {
     for_each_counter(pmu_->profile().counters(), [&](CounterId counter) {
       std::uint64_t& last = counters_[counter.slot()].value;
@@ -184,9 +190,9 @@ void PmuTimeline::open_windows(CounterSet on, std::uint64_t at) {
   });
 }
 
-void PmuTimeline::exited() {
+void PmuTimeline::exited(std::uint64_t at) {
   in_guest_ = false;
-  exited_at_ = now();
+  exited_at_ = at;
   switched("save");
   look(exited_at_);
 }

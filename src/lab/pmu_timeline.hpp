@@ -28,7 +28,7 @@ class PmuTimeline final : public HostCallLog {
   enum Place : std::uint32_t { exits, host_work, pmis, handler, first_counter };
   static constexpr std::uint32_t places = first_counter + max_counters;
 
-  /// ns; never called before attach().
+  /// ns; called from attach() on.
   using Clock = std::function<std::uint64_t()>;
 
   PmuTimeline(Timeline& out, Timeline::Process process, Clock clock, std::uint32_t first_place = 0,
@@ -38,8 +38,8 @@ class PmuTimeline final : public HostCallLog {
   /// Mediated or emulated: the host says. Both outlive all calls but this.
   void attach(const VirtualPmu& pmu, GuestHost& host);
 
-  /// After VirtualPmu::leave().
-  void exited();
+  /// After VirtualPmu::leave(), for a VM exit at this time.
+  void exited(std::uint64_t at);
   /// The guest wrote this register, itself or by an exit.
   void wrote(Msr msr);
   /// VirtualPmu::enter() asked for a PMI.
@@ -86,7 +86,8 @@ class PmuTimeline final : public HostCallLog {
   std::uint64_t exited_at_ = 0;
   std::uint64_t busy_until_ = 0;  // the host works
   std::uint64_t busy_ps_ = 0;     // and part of a ns more
-  std::uint64_t status_ = 0;
+  std::uint64_t status_ = 0;      // as last looked at
+  CounterSet unreported_ = 0;     // overflowed in the hardware, and the status does not say so yet
   HostUse used_;
   std::array<Counter, max_counters> counters_{};
 };

@@ -8,9 +8,11 @@
 
 #include "arch/registers.hpp"
 #include "host/model/cost.hpp"
+#include "lab/pmu_timeline.hpp"
 #include "lab/replay_exit.hpp"
 #include "lab/replay_lane.hpp"
 #include "lab/replay_work.hpp"
+#include "lab/timeline.hpp"
 #include "lab/trace_event.hpp"
 #include "lab/trace_line.hpp"
 #include "lab/trace_profile.hpp"
@@ -23,7 +25,15 @@ namespace {
 constexpr std::uint32_t hyperv_first = 0x40000000;
 constexpr std::uint32_t hyperv_last = 0x400001FF;
 
+/// An exit of the trace as a timeline shows it.
+struct ShownExit {
+  std::size_t reason;  // its place in ReplayResult::exits
+  std::uint64_t ns;
+  Timeline::Args args;
+};
+
 struct Vcpu {
+  std::uint32_t number = 0;  // in the order of appearance
   std::vector<std::unique_ptr<ReplayLane>> lanes;
   bool running = false;
   bool exited = false;  // `exit` is that of the last kvm_exit
@@ -33,6 +43,7 @@ struct Vcpu {
   std::uint64_t slice_ns = 0;  // when its time slice began
   std::uint32_t cpu = TraceLine::no_cpu;
   ExitProgress exit;
+  std::optional<ShownExit> shown;  // with a timeline
 };
 
 std::string excerpt(std::string_view text) {
@@ -62,9 +73,17 @@ class Replay::Engine {
     result_.core_mhz = options_.mhz.value_or(options_.platform.core_mhz.value);
     result_.ipc = options_.ipc;
     if (options_.profile) result_.profile_from = ReplayResult::ProfileFrom::option;
+    if (options_.timeline == nullptr) return;
+    options_.timeline->note("time", "of the trace; the host's work is modelled");
+    options_.timeline->note("platform", options_.platform.name);
+    recorded_ = options_.timeline->add_process("recorded");
+    for (const ReplayPolicy& policy : options_.policies) {
+      processes_.push_back(options_.timeline->add_process(policy.name));
+    }
   }
 
   std::expected<void, std::string> take(std::string_view text);
+  void finish();
   [[nodiscard]] ReplayResult result() const;
 
  private:
@@ -78,6 +97,11 @@ class Replay::Engine {
   void cpuid(const KvmCpuid& cpuid);
   void set_profile(const Profile& profile, ReplayResult::ProfileFrom from);
   void add_lanes(Vcpu& vcpu) const;
+  [[nodiscard]] std::unique_ptr<PmuTimeline> timeline_of(const Vcpu& vcpu, std::size_t policy) const;
+  /// The exit of this line's vCPU, if a timeline shows it.
+  ShownExit* shown_exit(const TraceLine& line);
+  /// It ended.
+  void show_exit(Vcpu& vcpu);
   static void sched_out(Vcpu& vcpu, std::uint64_t now);
   static void leave(Vcpu& vcpu, ReplayLane::Cause cause);
   Vcpu* find(const TraceLine& line, std::optional<std::uint32_t> vcpu, bool create);
@@ -105,6 +129,8 @@ class Replay::Engine {
   std::vector<std::uint32_t> vcpu_on_cpu_;
   std::vector<ExitKind> exit_kinds_;  // by the reason's place in result_.exits
   RegisterUses registers_;
+  Timeline::Process recorded_{};
+  std::vector<Timeline::Process> processes_;  // by policy
   ReplayResult result_;
 };
 
@@ -140,12 +166,16 @@ Replay::Engine::Taken Replay::Engine::take_event(const TraceLine& line) {
       return exit(line);
     case TraceEventId::kvm_msr:
       return msr(line);
-    case TraceEventId::kvm_pio:
-      if (!parse_kvm_pio(line.fields)) return bad_fields(line);
+    case TraceEventId::kvm_pio: {
+      const auto pio = parse_kvm_pio(line.fields);
+      if (!pio) return bad_fields(line);
+      if (ShownExit* const shown = shown_exit(line)) shown->args["port"] = hex(pio->port);
       return {};
+    }
     case TraceEventId::kvm_cpuid: {
       const auto answer = parse_kvm_cpuid(line.fields);
       if (!answer) return bad_fields(line);
+      if (ShownExit* const shown = shown_exit(line)) shown->args["leaf"] = hex(answer->leaf);
       cpuid(*answer);
       return {};
     }
@@ -193,6 +223,7 @@ Vcpu* Replay::Engine::find(const TraceLine& line, std::optional<std::uint32_t> v
   if (found == nullptr) {
     if (!create || vcpus_.size() == max_vcpus) return nullptr;
     auto made = std::make_unique<Vcpu>();
+    made->number = static_cast<std::uint32_t>(vcpus_.size());
     made->slice_ns = now_ns_;
     add_lanes(*made);
     found = made.get();
@@ -206,9 +237,36 @@ Vcpu* Replay::Engine::find(const TraceLine& line, std::optional<std::uint32_t> v
 
 void Replay::Engine::add_lanes(Vcpu& vcpu) const {
   vcpu.lanes.clear();
-  for (const ReplayPolicy& policy : options_.policies) {
-    vcpu.lanes.push_back(std::make_unique<ReplayLane>(profile_, policy, options_));
+  for (std::size_t i = 0; i < options_.policies.size(); ++i) {
+    vcpu.lanes.push_back(std::make_unique<ReplayLane>(profile_, options_.policies[i], options_, timeline_of(vcpu, i)));
   }
+}
+
+std::unique_ptr<PmuTimeline> Replay::Engine::timeline_of(const Vcpu& vcpu, std::size_t policy) const {
+  if (options_.timeline == nullptr) return nullptr;
+  return std::make_unique<PmuTimeline>(
+      *options_.timeline, processes_[policy], [this] { return now_ns_; }, vcpu.number * PmuTimeline::places,
+      fmt::format("vCPU {}: ", vcpu.number));
+}
+
+ShownExit* Replay::Engine::shown_exit(const TraceLine& line) {
+  if (options_.timeline == nullptr) return nullptr;
+  Vcpu* const vcpu = find(line, std::nullopt, false);
+  return vcpu != nullptr && vcpu->shown ? &*vcpu->shown : nullptr;
+}
+
+void Replay::Engine::show_exit(Vcpu& vcpu) {
+  if (!vcpu.shown) return;
+  Timeline& timeline = *options_.timeline;
+  const Timeline::Row row = timeline.row(recorded_, vcpu.number, fmt::format("vCPU {}: VM exits", vcpu.number));
+  timeline.slice(row, vcpu.shown->ns, now_ns_, result_.exits[vcpu.shown->reason].name, vcpu.shown->args);
+  vcpu.shown.reset();
+}
+
+void Replay::Engine::finish() {
+  if (options_.timeline == nullptr) return;
+  for (const auto& vcpu : vcpus_) show_exit(*vcpu);
+  options_.timeline->finish(now_ns_);
 }
 
 void Replay::Engine::leave(Vcpu& vcpu, ReplayLane::Cause cause) {
@@ -239,6 +297,7 @@ Replay::Engine::Taken Replay::Engine::entry(const TraceLine& line) {
   const bool moved = vcpu->cpu != TraceLine::no_cpu && vcpu->cpu != line.cpu;
   if (moved || (now_ns_ > vcpu->slice_ns && now_ns_ - vcpu->slice_ns >= options_.slice_ns)) sched_out(*vcpu, now_ns_);
   for (const auto& lane : vcpu->lanes) lane->enter(completed, cpl);
+  show_exit(*vcpu);
   vcpu->cpu = line.cpu;
   vcpu->exited = false;
   vcpu->running = true;
@@ -276,6 +335,8 @@ Replay::Engine::Taken Replay::Engine::exit(const TraceLine& line) {
     }
     leave(*vcpu, exit_cause(exit->reason, kind));
   }
+  show_exit(*vcpu);
+  if (options_.timeline != nullptr) vcpu->shown = ShownExit{.reason = reason, .ns = now_ns_, .args = {}};
   vcpu->exited = true;
   vcpu->exit = {.kind = kind, .exit_rip = exit->rip, .faulted = false, .emulated = 0};
   if (kind == ExitKind::halt) sched_out(*vcpu, now_ns_);
@@ -289,6 +350,11 @@ Replay::Engine::Taken Replay::Engine::msr(const TraceLine& line) {
   Vcpu* const vcpu = find(line, std::nullopt, true);
   if (vcpu == nullptr) return too_many_vcpus();
   vcpu->exit.faulted |= msr->fault;
+  if (vcpu->shown) {
+    vcpu->shown->args = register_args(msr->index);
+    vcpu->shown->args["value"] = hex(msr->value);
+    if (msr->fault) vcpu->shown->args["answer"] = "#GP";
+  }
   if (msr->write && msr->index >= hyperv_first && msr->index <= hyperv_last) hyperv_ = true;
   return access(*vcpu, *msr);
 }
@@ -396,6 +462,7 @@ ReplayResult Replay::Engine::result() const {
 Replay::Replay(ReplayOptions options) : engine_{std::make_unique<Engine>(std::move(options))} {}
 Replay::~Replay() = default;
 std::expected<void, std::string> Replay::take(std::string_view line) { return engine_->take(line); }
+void Replay::finish() { engine_->finish(); }
 ReplayResult Replay::result() const { return engine_->result(); }
 
 std::uint64_t ReplayResult::pmu_accesses() const {

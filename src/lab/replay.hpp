@@ -1,6 +1,7 @@
 // Replay of a recorded guest: what its PMU accesses would ask of a host under several policies.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <expected>
 #include <memory>
@@ -17,6 +18,8 @@
 #include "vpmu/profile.hpp"
 
 namespace vpmu::lab {
+
+class Timeline;
 
 struct ReplayPolicy {
   std::string name;
@@ -36,6 +39,10 @@ struct ReplayOptions {
   double ipc = 1.0;
   /// A time slice ends here if nothing in the trace ends it before.
   std::uint64_t slice_ns = 4'000'000;
+  /// Shows the recorded exits as rows of one process, and each policy as another's.
+  Timeline* timeline = nullptr;
+  /// Raised, it ends replay_trace() with an error.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 struct PolicyResult {
@@ -95,6 +102,8 @@ class Replay {
 
   /// Takes the next line of the trace; or says what is wrong with it.
   std::expected<void, std::string> take(std::string_view line);
+  /// The trace is over: ends the timeline, if there is one.
+  void finish();
   [[nodiscard]] ReplayResult result() const;
 
  private:

@@ -36,10 +36,12 @@ std::expected<ReplayResult, std::string> replay_trace(const std::string& path, c
   Replay replay{options};
   std::string_view line;
   for (;;) {
+    if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) return here("interrupted");
     switch (input->next(line)) {
       case InputFile::Next::line:
         break;
       case InputFile::Next::end: {
+        replay.finish();
         ReplayResult result = replay.result();
         if (result.exits.size() == 0 && result.entries == 0 && result.registers.empty()) {
           return std::unexpected{fmt::format("{}: no kvm events: record with -e 'kvm:*'", input->name())};

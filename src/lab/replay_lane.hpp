@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lab/guest_host.hpp"
+#include "lab/pmu_timeline.hpp"
 #include "lab/replay.hpp"
 #include "vpmu/virtual_pmu.hpp"
 
@@ -17,7 +18,8 @@ Profile mediated_host_of(const Profile& guest);
 
 class ReplayLane {
  public:
-  ReplayLane(const Profile& profile, const ReplayPolicy& policy, const ReplayOptions& options);
+  ReplayLane(const Profile& profile, const ReplayPolicy& policy, const ReplayOptions& options,
+             std::unique_ptr<PmuTimeline> timeline = nullptr);
 
   /// The guest executes, from enter() to exit().
   void run(const model::Activity& activity, model::Ring ring) { host_->advance(activity, ring); }
@@ -45,10 +47,12 @@ class ReplayLane {
   bool passes(bool allowed);
   void leave();
 
+  std::unique_ptr<PmuTimeline> timeline_;  // a null pointer: none is wanted
   std::unique_ptr<GuestHost> host_;
   VirtualPmu pmu_;
   bool in_guest_ = false;
-  bool passed_ = false;  // since the last exit() of the trace, the access did not need it
+  std::uint64_t exit_ns_ = 0;  // with a timeline: of the trace's last exit
+  bool passed_ = false;        // since the last exit() of the trace, the access did not need it
   std::uint64_t pmis_ = 0;
   std::uint64_t pmu_exits_ = 0;
 };

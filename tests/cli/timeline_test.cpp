@@ -267,6 +267,108 @@ TEST_F(RunTimeline, shows_the_hosts_work_within_the_exit_that_asks_for_it) {
   }
 }
 
+// --- Replay ---
+
+class ReplayTimeline : public testing::Test {
+ protected:
+  CommandResult replay(const std::string& arguments) {
+    return test::run(VPMU_COMMAND " replay " + arguments + " --timeline " + file_ + " --json " + report_);
+  }
+  [[nodiscard]] TimelineTrace trace() const { return TimelineTrace{test::read_file(file_)}; }
+  [[nodiscard]] json report() const { return json::parse(test::read_file(report_)); }
+
+  TemporaryDirectory files_;
+  std::string file_ = files_.file("timeline.json");
+  std::string report_ = files_.file("report.json");
+};
+
+const std::string recorded = VPMU_TRACES "/linux-6.1-guest-intel-v2.trace.xz";
+
+std::int64_t overflows_of(const TimelineTrace& trace, const std::string& process) {
+  std::int64_t overflows = 0;
+  for (const char* kind : {"gp ", "fixed "}) {
+    for (const std::string& row : trace.rows(process + "/vCPU 0: " + kind)) overflows += trace.count(row, "overflow");
+  }
+  return overflows;
+}
+
+TEST_F(ReplayTimeline, shows_the_recorded_exits_and_what_each_policy_asks_of_the_host) {
+  ASSERT_EQ(replay(recorded).status, 0);
+  const TimelineTrace trace = this->trace();
+  const json report = this->report();
+  for (const auto& [reason, count] : report["exits"].items()) {
+    EXPECT_EQ(trace.count("recorded/vCPU 0: VM exits", reason), count);
+  }
+  for (const json& policy : report["policies"]) {
+    const std::string row = policy["policy"].get<std::string>() + "/vCPU 0: ";
+    EXPECT_EQ(trace.count(row + "PMIs"), policy["pmis"]);
+    EXPECT_EQ(trace.count(row + "host calls", "open"), policy["host_calls"]["open"]);
+    EXPECT_EQ(trace.count(row + "host calls", "set period"), policy["host_calls"]["set_period"]);
+    EXPECT_GE(overflows_of(trace, policy["policy"]), policy["pmis"]);
+  }
+}
+
+TEST_F(ReplayTimeline, shows_switches_and_every_overflow_in_mediated_mode) {
+  ASSERT_EQ(replay(recorded + " --profile intel-v2 --backing mediated --policy best").status, 0);
+  const TimelineTrace trace = this->trace();
+  for (const json& policy : report()["policies"]) {
+    const std::string row = policy["policy"].get<std::string>() + "/vCPU 0: ";
+    EXPECT_EQ(trace.count(row + "PMIs"), policy["pmis"]);
+    EXPECT_GE(overflows_of(trace, policy["policy"]), policy["pmis"]);
+  }
+}
+
+TEST_F(ReplayTimeline, is_the_same_each_time) {
+  ASSERT_EQ(replay(recorded + " --policy best").status, 0);
+  const std::string first = test::read_file(file_);
+  ASSERT_EQ(replay(recorded + " --policy best").status, 0);
+  EXPECT_TRUE(first == test::read_file(file_));
+}
+
+TEST_F(ReplayTimeline, has_the_times_of_the_trace_and_a_row_for_each_vcpu) {
+  const std::string text =
+      "a-1 [000] 5.000000: kvm_entry: vcpu 0, rip 0x10\n"
+      "b-2 [001] 5.000010: kvm_entry: vcpu 1, rip 0x10\n"
+      "a-1 [000] 5.000100: kvm_exit: reason MSR_WRITE rip 0x10 info 0 0\n"
+      "a-1 [000] 5.000101: kvm_msr: msr_write 186 = 0x4300c0\n"
+      "a-1 [000] 5.000103: kvm_entry: vcpu 0, rip 0x12\n"
+      "b-2 [001] 5.000200: kvm_exit: reason HLT rip 0x10 info 0 0\n"
+      "a-1 [000] 5.000300: kvm_exit: reason MSR_WRITE rip 0x12 info 0 0\n"
+      "a-1 [000] 5.000301: kvm_msr: msr_write 38f = 0x0\n"
+      "a-1 [000] 5.000303: kvm_entry: vcpu 0, rip 0x14\n";
+  const CommandResult result = replay(files_.write("trace", text) + " --profile intel-v2 --policy best");
+  ASSERT_EQ(result.status, 0) << result.err;
+  const TimelineTrace trace = this->trace();
+  const std::vector<Event> first = trace.of("recorded/vCPU 0: VM exits");
+  const std::vector<Event> second = trace.of("recorded/vCPU 1: VM exits");
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first[0].name, "MSR_WRITE");
+  EXPECT_EQ(first[0].from, 5'000'100'000);
+  EXPECT_EQ(first[0].to, 5'000'103'000);
+  EXPECT_EQ(first[0].args["register"], "IA32_PERFEVTSEL0");
+  EXPECT_EQ(first[0].args["value"], "0x4300c0");
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0].name, "HLT");
+  EXPECT_EQ(second[0].to, 5'000'303'000);  // open to the end
+  const std::vector<Event> window = trace.of("best/vCPU 0: gp 0");
+  ASSERT_EQ(window.size(), 1U);
+  EXPECT_EQ(window[0].name, "Instruction Retired");
+  EXPECT_EQ(window[0].from, 5'000'103'000);
+  EXPECT_EQ(window[0].to, 5'000'300'000);
+  EXPECT_EQ(trace.count("best/vCPU 0: host calls", "open"), 1);
+}
+
+TEST_F(ReplayTimeline, leaves_nothing_if_interrupted_or_if_the_trace_is_bad) {
+  const CommandResult result =
+      test::run("mkfifo " + files_.file("pipe") + "; (exec 3>" + files_.file("pipe") + "; sleep 2) & timeout " +
+                "--preserve-status -s INT 0.3 " VPMU_COMMAND " replay " + files_.file("pipe") + " --timeline " + file_);
+  EXPECT_EQ(result.status, 130);
+  EXPECT_EQ(result.err, "vpmu: interrupted; nothing was written\n");
+  EXPECT_EQ(files_.entries(), 1U);
+  EXPECT_EQ(replay(files_.write("trace", "kvm_entry: no trace\n")).status, 2);
+  EXPECT_EQ(files_.entries(), 2U);
+}
+
 // --- The file ---
 
 TEST_F(RunTimeline, leaves_out_what_comes_after_the_limit_and_says_so) {
