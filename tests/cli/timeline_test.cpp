@@ -90,17 +90,17 @@ void RunTimeline::expect_agreement(const std::string& arguments) {
 
 TEST_F(RunTimeline, says_what_the_report_says) {
   for (const std::string arguments : {
-           "sampling.elf --append scale=4",
-           "sampling.elf --append scale=4 --profile intel-v1",
-           "sampling.elf --append scale=4 --profile amd-k7",
-           "sampling.elf --append scale=4 --profile amd-v2 --policy before-s0",
-           "sampling.elf --append scale=4 --policy before-s1 --skid 40",
-           "multiplex.elf --append windows=4 --profile intel-v5 --policy before-s4",
-           "counting.elf --append scale=4 --profile amd-core",
-           "multiplex.elf --append windows=4 --policy best,release=never",
-           "sampling.elf --append scale=4 --profile intel-v4 --backing mediated",
-           "sampling.elf --append scale=4 --profile amd-v2 --backing mediated --policy best,switch=write",
-           "multiplex.elf --append windows=4 --profile intel-v5 --backing mediated --policy best,switch=ownership",
+           "sampling.elf --append scale=2",
+           "sampling.elf --append scale=2 --profile intel-v1",
+           "sampling.elf --append scale=2 --profile amd-k7",
+           "sampling.elf --append scale=2 --profile amd-v2 --policy before-s0",
+           "sampling.elf --append scale=2 --policy before-s1 --skid 40",
+           "multiplex.elf --append windows=3 --profile intel-v5 --policy before-s4",
+           "counting.elf --append scale=2 --profile amd-core",
+           "multiplex.elf --append windows=3 --policy best,release=never",
+           "sampling.elf --append scale=2 --profile intel-v4 --backing mediated",
+           "sampling.elf --append scale=2 --profile amd-v2 --backing mediated --policy best,switch=write",
+           "multiplex.elf --append windows=3 --profile intel-v5 --backing mediated --policy best,switch=ownership",
        }) {
     const CommandResult result = run_guest(arguments);
     ASSERT_THAT(result.status, testing::AnyOf(0, 1)) << result.err;
@@ -111,12 +111,12 @@ TEST_F(RunTimeline, says_what_the_report_says) {
 
 TEST_F(RunTimeline, changes_nothing_and_is_the_same_each_time) {
   for (const std::string more : {"", " --profile intel-v4 --backing mediated"}) {
-    ASSERT_EQ(run_guest("sampling.elf --append scale=4" + more).status, 0);
+    ASSERT_EQ(run_guest("sampling.elf --append scale=2" + more).status, 0);
     const std::string first = test::read_file(file_);
     json with = report();
-    ASSERT_EQ(run_guest("sampling.elf --append scale=4" + more).status, 0);
+    ASSERT_EQ(run_guest("sampling.elf --append scale=2" + more).status, 0);
     EXPECT_TRUE(first == test::read_file(file_));
-    ASSERT_EQ(test::run(VPMU_COMMAND " run " VPMU_GUESTS "/sampling.elf --append scale=4" + more + " --json " + report_)
+    ASSERT_EQ(test::run(VPMU_COMMAND " run " VPMU_GUESTS "/sampling.elf --append scale=2" + more + " --json " + report_)
                   .status,
               0);
     json without = report();
@@ -252,7 +252,7 @@ TEST_F(RunTimeline, shows_the_hosts_work_within_the_exit_that_asks_for_it) {
   // Clocks of TSC ticks, ps and ns meet: each may be rounded.
   constexpr std::int64_t rounded = 2;
   for (const std::string more : {"--policy before-s0", "--policy best", "--profile intel-v4 --backing mediated"}) {
-    ASSERT_EQ(run_guest("sampling.elf --append scale=4 " + more).status, 0);
+    ASSERT_EQ(run_guest("sampling.elf --append scale=2 " + more).status, 0);
     const TimelineTrace trace = this->trace();
     const std::vector<Event>& exits = trace.of("VM exits");
     std::size_t exit = 0;
@@ -372,7 +372,7 @@ TEST_F(ReplayTimeline, leaves_nothing_if_interrupted_or_if_the_trace_is_bad) {
 // --- The file ---
 
 TEST_F(RunTimeline, leaves_out_what_comes_after_the_limit_and_says_so) {
-  const CommandResult result = run_guest("sampling.elf --append scale=4 --timeline-events 500");
+  const CommandResult result = run_guest("sampling.elf --append scale=2 --timeline-events 500");
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.err, testing::ContainsRegex("\ntimeline: full from [0-9.]+ ms on: the rest is left out"));
   const TimelineTrace trace = this->trace();
