@@ -114,7 +114,7 @@ TEST(ProfileText, says_what_is_wrong_and_what_to_write) {
       {"intel-v2,gp", "profile key gp takes the number of general-purpose counters, not ''"},
       {"intel-v2,gp=-1", "not '-1'"},
       {"intel-v2,gp=256", "not '256'"},
-      {"intel-v2,gp=17", "profile 'intel-v2,gp=17' is not possible: more than 16 general-purpose counters"},
+      {"intel-v2,gp=17", "a profile with 'gp=17' is not possible: more than 16 general-purpose counters"},
       {"intel-v2,fixed=9", "profile key fixed takes the number of fixed counters, not '9'"},
       {"intel-v2,width=80", "is not possible: general-purpose counters are 32 to 63 bits wide"},
       {"intel-v2,width=4.5", "not '4.5'"},
