@@ -34,11 +34,11 @@ constexpr auto interrupted = static_cast<ExitStatus>(130);
 
 struct Options {
   std::vector<std::string> experiments;
-  std::string platform;
-  std::string json;
-  std::string html;
+  std::optional<std::string> platform;
+  std::optional<std::string> json;
+  std::optional<std::string> html;
   std::vector<std::string> sweeps;
-  std::string point;
+  std::optional<std::string> point;
   bool no_measure = false;
   unsigned threads = 2;
   unsigned ticks = 10'000;
@@ -104,9 +104,9 @@ model::Platform platform_of(const std::string& text) {
   return *platform;
 }
 
-std::optional<OutputFile> create(const std::string& path) {
-  if (path.empty()) return std::nullopt;
-  auto created = OutputFile::create(path);
+std::optional<OutputFile> create(const std::optional<std::string>& path) {
+  if (!path) return std::nullopt;
+  auto created = OutputFile::create(*path);
   if (!created) throw UseError{created.error()};
   return std::move(*created);
 }
@@ -138,7 +138,7 @@ ExitStatus say_interrupted() {
   return interrupted;
 }
 
-ExitStatus measure(const std::string& path) {
+ExitStatus measure(const std::optional<std::string>& path) {
   std::optional<OutputFile> json = create(path);
   catch_signals();
   try {
@@ -153,9 +153,11 @@ ExitStatus measure(const std::string& path) {
   return ExitStatus::success;
 }
 
-ExitStatus merge(const std::vector<std::string>& paths, const std::string& path) {
+ExitStatus merge(const std::vector<std::string>& paths, const std::optional<std::string>& path) {
+  // Read first: a signal while it waits for standard input leaves no file behind.
+  const std::string merged = known(lab::merge_sweep(paths));
   std::optional<OutputFile> json = create(path);
-  put(json, known(lab::merge_sweep(paths)));
+  put(json, merged);
   return ExitStatus::success;
 }
 
@@ -164,7 +166,7 @@ ExitStatus sweep(const Options& options, const lab::LabOptions& lab_options,
   std::vector<lab::SweepKey> keys;
   keys.reserve(options.sweeps.size());
   for (const std::string& text : options.sweeps) keys.push_back(known(lab::parse_sweep_key(text)));
-  const lab::Slice slice = options.point.empty() ? lab::Slice{} : known(lab::parse_slice(options.point));
+  const lab::Slice slice = !options.point ? lab::Slice{} : known(lab::parse_slice(*options.point));
   const auto sweep = known(lab::Sweep::create(experiments, std::move(keys), lab_options));
   std::optional<OutputFile> json = create(options.json);
   catch_signals();
@@ -181,12 +183,12 @@ ExitStatus sweep(const Options& options, const lab::LabOptions& lab_options,
   std::string lines;
   for (const lab::SweepResult& result : results) lines += result.line;
   put(json, lines);
-  if (json) {
+  if (options.json) {
     constexpr std::size_t rows = 50;
     for (const lab::Table& table : lab::sweep_tables(sweep, results, rows)) {
       fmt::print("{}", lab::table_text(table, colour_of_output()));
     }
-    if (results.size() > rows) fmt::print("... and {} more points in {}\n", results.size() - rows, options.json);
+    if (results.size() > rows) fmt::print("... and {} more points in {}\n", results.size() - rows, *options.json);
   }
   const auto failed = std::ranges::count_if(results, [](const auto& result) { return result.figures.empty(); });
   if (failed == 0) return ExitStatus::success;
@@ -201,7 +203,7 @@ ExitStatus run(const Options& options) {
   lab_options.threads = options.threads;
   lab_options.ticks = options.ticks;
   if (options.no_measure) lab_options.measure = lab::LabOptions::Measure::no;
-  if (!options.platform.empty()) lab_options.platform = platform_of(options.platform);
+  if (options.platform) lab_options.platform = platform_of(*options.platform);
   if (!options.sweeps.empty()) return sweep(options, lab_options, experiments);
   std::optional<OutputFile> json = create(options.json);
   std::optional<OutputFile> html = create(options.html);
@@ -226,7 +228,7 @@ ExitStatus run(const Options& options) {
   const lab::Colour colour = colour_of_output();
   for (const lab::Section& section : sections) fmt::print("{}", lab::section_text(section, colour));
   if (sections.size() > 1) fmt::print("{}", lab::table_text(lab::headlines(sections), colour));
-  if (html) fmt::print("\nThe page: {}\n", options.html);
+  if (options.html) fmt::print("\nThe page: {}\n", *options.html);
   return ExitStatus::success;
 }
 
@@ -273,7 +275,7 @@ void add_lab(CLI::App& app, ExitStatus& status) {
       ->option_text("I/N")
       ->needs(sweep);
   auto files = std::make_shared<std::vector<std::string>>();
-  auto merged = std::make_shared<std::string>();
+  auto merged = std::make_shared<std::optional<std::string>>();
   CLI::App* merging = command->add_subcommand("merge", "Join the slices of a sweep: as if one machine had run it");
   merging->add_option("file", *files, "What --sweep with --point wrote; - is standard input")->required();
   merging->add_option("--json", *merged, "To this file; without it, to standard output");
@@ -281,7 +283,7 @@ void add_lab(CLI::App& app, ExitStatus& status) {
     refuse_arguments(*command, *merging);
     status = merge(*files, *merged);
   });
-  auto measured = std::make_shared<std::string>();
+  auto measured = std::make_shared<std::optional<std::string>>();
   CLI::App* measuring = command->add_subcommand("measure", "Write this machine as a platform");
   measuring->add_option("--json", *measured, "To this file; without it, to standard output");
   measuring->callback([command, measuring, measured, &status] {

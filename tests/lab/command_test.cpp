@@ -126,6 +126,8 @@ TEST(LabSweep, bad_use_is_one_line_and_writes_nothing) {
   expect_refused(lab("pmi --sweep fold=0,x" + to), "fold takes each, auto or a number of events, not 'x'");
   expect_refused(lab("pmi --sweep fold=0 --point 2/1" + to), "--point takes I/N");
   expect_refused(lab("pmi --point 1/2" + to), "--point requires --sweep");
+  expect_refused(lab("pmi --sweep fold=0 --point ''" + to), "--point takes I/N, I from 1 to N, not ''");
+  expect_refused(lab("pmi --sweep fold=0 --json ''"), "cannot write a file without a name");
   expect_refused(lab("pmi --sweep fold=0 --html " + directory.file("f")), "--html excludes --sweep");
   expect_refused(lab("pmi --sweep fold=0 --json /no/such/folder/f"), "cannot write /no/such/folder/f");
   expect_refused(lab("merge"), "file is required");
@@ -152,6 +154,14 @@ TEST(LabSweep, interrupted_says_so_and_leaves_no_file) {
   EXPECT_EQ(result.status, 130);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "vpmu: interrupted; nothing was written\n");
+  EXPECT_EQ(directory.entries(), 0);
+}
+
+TEST(LabSweep, a_merge_interrupted_while_it_waits_for_input_leaves_no_file) {
+  const TemporaryDirectory directory;
+  const CommandResult result =
+      run("sleep 1 | timeout --preserve-status -s INT 0.5 " VPMU_COMMAND " lab merge - --json " + directory.file("f"));
+  EXPECT_EQ(result.status, 130);
   EXPECT_EQ(directory.entries(), 0);
 }
 

@@ -26,7 +26,8 @@ namespace vpmu {
 ///
 /// Each event has a timer, one system call to set. It runs in real time, which passes at least as fast as the guest's:
 /// it comes early by what the guest did not run, and is then set for the rest. guest_left() also sees without it what
-/// has become due. All calls, and construction, on the vCPU's thread, and outside the guest.
+/// has become due. All calls, and construction, on the vCPU's thread, which must not block the signal, and outside the
+/// guest.
 class ClockHost final : public HostEvents, private SignalReceiver {
  public:
   struct Options {
