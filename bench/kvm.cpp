@@ -22,11 +22,21 @@ void run_guests(benchmark::State& state, const lab::KvmReading& reading, double 
   std::vector<double> times;
   double calls = 0;
   for ([[maybe_unused]] auto _ : state) {
-    const auto figures = lab::run_on_kvm(reading.guest, never);
-    const auto ns = figures ? reading.of(*figures) : std::unexpected{figures.error()};
-    if (!ns) return state.SkipWithError(ns.error().c_str());
-    times.push_back(*ns);
-    calls = static_cast<double>(figures->system_calls);
+    // A guest that was disturbed fails its own checks: another one.
+    constexpr int tries = 3;
+    std::string why;
+    const std::size_t before_this = times.size();
+    for (int n = 0; n < tries && times.size() == before_this; ++n) {
+      const auto figures = lab::run_on_kvm(reading.guest, never);
+      const auto ns = figures ? reading.of(*figures) : std::unexpected{figures.error()};
+      if (ns) {
+        times.push_back(*ns);
+        calls = static_cast<double>(figures->system_calls);
+      } else {
+        why = ns.error();
+      }
+    }
+    if (times.size() == before_this) return state.SkipWithError(why.c_str());
     constexpr double second = 1e9;
     state.SetIterationTime(times.back() / second);
   }

@@ -33,7 +33,7 @@ struct KvmFigures {
 /// figures, in one line. Throws Interrupted.
 std::expected<KvmFigures, std::string> run_on_kvm(const KvmGuest& guest, const std::atomic<bool>& stop);
 
-/// `sampling` with a counter of cycles, a PMI each 8 ms.
+/// `sampling` with a counter of cycles, a PMI each 20 ms: longer than most disturbances.
 KvmGuest kvm_sampling(const char* policy, std::uint64_t samples);
 /// Its PMI handler's median, ns.
 double kvm_handler_ns(const KvmFigures& figures);
@@ -52,7 +52,7 @@ struct KvmReading {
   /// Or why there is none, in one line.
   [[nodiscard]] std::expected<double, std::string> of(const KvmFigures& figures) const;
 };
-/// Puts medians of runs in turns, or why there is none.
+/// Puts medians of runs in turns, or why none of them gave a figure.
 void measure_on_kvm(Measurements& out, std::span<const KvmReading> readings, const std::atomic<bool>& stop);
 
 }  // namespace vpmu::lab
