@@ -241,9 +241,10 @@ void EmulatedBacking::leave(RegisterFile& registers) {
     fold(registers, mask);
     if ((open_ & mask) == 0) return;
     const bool overflowed = registers.distance(counter) > before;
-    // A hint that came early, or a host that now waits for longer than the guest's counter has to go, must be
-    // corrected; a host that hints too early next time only costs a look.
-    if (!overflowed || event(counter).remaining > registers.distance(counter)) {
+    // A hint that came early, or a host that now waits for longer than the guest's counter has to go, or nobody knows
+    // how long, must be corrected; a host that hints too early next time only costs a look.
+    const std::uint64_t remaining = event(counter).remaining;
+    if (!overflowed || remaining == 0 || remaining > registers.distance(counter)) {
       event(counter).remaining = 0;
       registers.request(mask);
     }
@@ -270,10 +271,10 @@ void EmulatedBacking::take(RegisterFile& registers, CounterId counter, std::uint
   stale_ &= ~counter.mask();
   if (events == 0) return;
   has.counted = now;
-  // The host starts the same period again when one has passed.
+  // The host starts the same period again when one has passed. What is not known stays so until it is set.
   if (events < has.remaining) {
     has.remaining -= events;
-  } else {
+  } else if (has.remaining != 0) {
     has.remaining = has.period - (events - has.remaining) % has.period;
     has.early = 0;
   }
