@@ -311,7 +311,8 @@ TEST_F(ReplayTimeline, shows_the_recorded_exits_and_what_each_policy_asks_of_the
 TEST_F(ReplayTimeline, shows_switches_and_every_overflow_in_mediated_mode) {
   ASSERT_EQ(replay(recorded + " --profile intel-v2 --backing mediated --policy best").status, 0);
   const TimelineTrace trace = this->trace();
-  for (const json& policy : report()["policies"]) {
+  const json report = this->report();
+  for (const json& policy : report["policies"]) {
     const std::string row = policy["policy"].get<std::string>() + "/vCPU 0: ";
     EXPECT_EQ(trace.count(row + "PMIs"), policy["pmis"]);
     EXPECT_GE(overflows_of(trace, policy["policy"]), policy["pmis"]);
